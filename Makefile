@@ -1,0 +1,105 @@
+# A fresh machine needs Python 3.11 or newer with venv, make, and PyPI. Nothing here asks for root.
+SHELL  := bash
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+LOCK   := requirements/dev.txt
+UV     := $(shell sed -n 's/^uv==/&/p' $(LOCK))
+# Two test processes suit a small machine; `make test WORKERS=8` suits a larger one.
+WORKERS ?= 2
+# uv trusts whom the machine trusts, as pip does.
+export UV_SYSTEM_CERTS ?= 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install setup run demo format lint types layers check test bench migrate lock check-lock check-hosts clean
+
+help: ## print this page
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- Setting up ---
+
+install: $(STAMP) ## make .venv with every pinned dependency, and milepost itself
+setup: install ## the same as install
+
+# One recipe line, so that a half-made environment is never stamped. uv installs in seconds; where it
+# cannot be had, or cannot reach the index that pip is set up for, pip takes its place.
+$(STAMP): $(LOCK) pyproject.toml
+	@set -euo pipefail; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is older than Python 3.11, or missing; say which one to use: make PYTHON=python3.12 …" >&2; exit 1; }; \
+	[ -x $(BIN)/pip ] || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }; \
+	pip="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	[ -x $(BIN)/uv ] || $$pip --only-binary :all: $(UV) 2>/dev/null || true; \
+	echo "installing $$(grep -c == $(LOCK)) pinned packages"; \
+	if [ -x $(BIN)/uv ] && $(BIN)/uv pip sync --quiet --python $(BIN)/python --compile-bytecode \
+	     --build-constraints $(LOCK) $(LOCK) <(echo '-e .'); then :; \
+	else \
+	  echo "uv cannot install here; using pip, which takes about a minute"; \
+	  $$pip --no-deps -r <(grep -v '^uv==' $(LOCK)); \
+	  $$pip --no-deps --no-build-isolation -e .; \
+	fi; \
+	touch $@
+
+# --- Using ---
+
+run: $(STAMP) ## serve on 127.0.0.1:8000 with a SQLite file under .milepost/
+	@$(BIN)/python -m milepost serve $(ARGS)
+
+demo: $(STAMP) ## start the service and walk through a whole journey as a client
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+migrate: $(STAMP) ## bring the database of MILEPOST_DATABASE_URL up to date
+	@$(BIN)/python -m milepost migrate $(ARGS)
+
+# --- Checking ---
+
+format: $(STAMP) ## format the code and mend what ruff can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lint: $(STAMP) ## ruff: format and rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy --strict
+	@$(BIN)/mypy --strict service tests
+
+layers: $(STAMP) ## import-linter: imports point downwards
+	@$(BIN)/lint-imports --no-logo
+
+check: lint types layers check-hosts test ## all that CI runs: lint, types, layers, test
+
+test: $(STAMP) ## the tests, on a real Postgres and a real Valkey (ARGS="tests/store -k claim")
+	@REQUIRE_SERVICES=1 $(BIN)/python tests/devservices.py -- \
+	  $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+bench: $(STAMP) ## runs a second and time to the first event, on databases that really sync
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
+	  $(BIN)/python -m tests.benchmarks $(ARGS)
+
+# --- Pinning ---
+
+# Exact versions with markers for every platform, and no registry's address.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+  --no-header --no-annotate --no-emit-index-url $(if $(UPGRADE),--upgrade)
+
+lock: $(STAMP) ## write the pins again, keeping those that still fit (UPGRADE=1 takes the newest)
+	$(COMPILE) requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) requirements/runtime.in -c requirements/dev.txt -o requirements/runtime.txt
+
+check-lock: check-hosts $(STAMP) ## the pins are what the .in files ask for (resolves anew)
+	@set -euo pipefail; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	cp requirements/*.txt "$$scratch"; \
+	$(COMPILE) requirements/dev.in -o "$$scratch/dev.txt"; \
+	$(COMPILE) requirements/runtime.in -c "$$scratch/dev.txt" -o "$$scratch/runtime.txt"; \
+	for pins in dev runtime; do diff "$$scratch/$$pins.txt" requirements/$$pins.txt; done || { \
+	  echo "requirements/ is out of date: run make lock" >&2; exit 1; }; \
+	echo "the pins are up to date"
+
+check-hosts:
+	@! grep -n '://' requirements/* || { echo "requirements/ names a host: take it out" >&2; exit 1; }
+
+clean: ## remove the environment, caches and build products; .milepost/ stays
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

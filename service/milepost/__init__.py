@@ -1,0 +1,1 @@
+"""Milepost: agents as a service, where every run is its log."""

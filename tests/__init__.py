@@ -1,0 +1,1 @@
+"""Milepost's tests; they mirror the tree under service/."""
