@@ -1,0 +1,104 @@
+"""Events to the bytes of the log, and back, whatever version wrote them.
+
+Unknown types decode to None and unknown fields are dropped, so that a log of a later version still
+folds; a missing field takes its default.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import orjson
+
+from milepost.core.events import Event, Failure, InputMessage, Output, RunWaiting
+from milepost.core.usage import NANOS_PER_MICRO, Usage
+
+NANOS_PER_DOLLAR = 1_000_000_000
+
+
+def _members(union: Any) -> list[type[Any]]:
+    return [member for arg in get_args(union) for member in (_members(arg) or [arg])]
+
+
+EVENTS: Mapping[str, type[Any]] = {member.type: member for member in _members(Event)}
+_FIELDS = {
+    member: frozenset(field.name for field in dataclasses.fields(member))
+    for member in EVENTS.values()
+}
+_USAGE_FIELDS = tuple(field.name for field in dataclasses.fields(Usage))
+
+
+def encode(event: Event) -> bytes:
+    """Return the event's `data` as JSON: what is stored, and what clients are sent."""
+    if isinstance(event, RunWaiting):
+        return orjson.dumps({"for": event.cause, "pending": event.pending})
+    if "usage" in _FIELDS[type(event)]:
+        shown = {name: getattr(event, name) for name in event.__slots__}
+        shown["usage"] = usage_shown(shown["usage"])
+        return orjson.dumps(shown)
+    return orjson.dumps(event)
+
+
+def decode(type_name: str, data: str | bytes) -> Event | None:
+    """Return the event, or None if this version does not know its type."""
+    member = EVENTS.get(type_name)
+    if member is None:
+        return None
+    payload = orjson.loads(data)
+    if member is RunWaiting:
+        payload["cause"] = payload.pop("for")
+    known = _FIELDS[member]
+    fields = {
+        name: _revive(name, value) if name in _REVIVED else value
+        for name, value in payload.items()
+        if name in known
+    }
+    event: Event = member(**fields)
+    return event
+
+
+def usage_shown(usage: Usage) -> dict[str, int | str]:
+    """Return usage as clients read it: money also in micro-dollars and as an exact decimal."""
+    shown: dict[str, int | str] = {name: getattr(usage, name) for name in _USAGE_FIELDS}
+    shown["cost_usd_micros"] = round(usage.cost_nanos / NANOS_PER_MICRO)
+    shown["cost_usd"] = dollars(usage.cost_nanos)
+    return shown
+
+
+def usage_read(shown: Mapping[str, Any]) -> Usage:
+    """Return what `usage_shown` showed."""
+    return Usage(**{name: shown[name] for name in _USAGE_FIELDS if name in shown})
+
+
+def dollars(nanos: int) -> str:
+    """Return nano-dollars as an exact decimal string of dollars."""
+    sign = "-" if nanos < 0 else ""
+    whole, rest = divmod(abs(nanos), NANOS_PER_DOLLAR)
+    decimals = f"{rest:09d}".rstrip("0")
+    return f"{sign}{whole}.{decimals}" if decimals else f"{sign}{whole}"
+
+
+def _record(record: type[Any]) -> Callable[[Any], Any]:
+    names = frozenset(field.name for field in dataclasses.fields(record))
+
+    def revive(value: Any) -> Any:
+        if value is None:
+            return None
+        return record(**{name: item for name, item in value.items() if name in names})
+
+    return revive
+
+
+_input_message = _record(InputMessage)
+_REVIVED: Mapping[str, Callable[[Any], Any]] = {
+    "usage": usage_read,
+    "error": _record(Failure),
+    "output": _record(Output),
+    "input": lambda value: tuple(map(_input_message, value)),
+    "pending": tuple,
+    "stopped": tuple,
+}
+
+
+def _revive(name: str, value: Any) -> Any:
+    return _REVIVED[name](value)

@@ -1,0 +1,300 @@
+"""The agent loop: given where a run stands, what must happen next.
+
+Pure. A run resumes after a crash by folding its log and calling `decide` again; nothing else is
+remembered anywhere.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from milepost.core import ids
+from milepost.core.canonical import call_digest
+from milepost.core.events import (
+    Event,
+    Failure,
+    MessageAborted,
+    ModelRetried,
+    Output,
+    PolicyDecided,
+    RunCompleted,
+    RunExpired,
+    RunFailed,
+    RunIncomplete,
+    StepCompleted,
+    StepStarted,
+    Terminal,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallInterrupted,
+    WaitCause,
+)
+from milepost.core.json import Json
+from milepost.core.messages import ToolCall
+from milepost.core.repetition import ToolEffect, may_repeat
+from milepost.core.state import CallStatus, OpenCall, State
+
+CRASHES_MAX = 3
+RETRY_BACKOFF_S = 1.0
+RATE_LIMIT_COOLDOWN_S = 5.0
+
+UNKNOWN_OUTCOME = Failure(
+    "outcome_unknown",
+    "The worker died while this tool ran, so it may or may not have acted. Do not assume either,"
+    " and do not repeat it before you have verified what happened.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The call may be made, with these coerced arguments."""
+
+    arguments: Mapping[str, Json]
+    effect: ToolEffect
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A person must say yes to the call with these coerced arguments first."""
+
+    arguments: Mapping[str, Json]
+    effect: ToolEffect
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The call may not be made."""
+
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The call cannot be made: no such tool, or arguments that do not fit."""
+
+    error: Failure
+
+
+Ruling = Run | Ask | Refuse | Reject
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the agent's owner allows. `judge` validates, then judges, and must be pure."""
+
+    judge: Callable[[ToolCall], Ruling]
+    model: str
+    max_steps: int = 6
+    model_retries: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write these events down; there is nothing to do in the world."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model for the message; `opening` goes into the log before the call."""
+
+    message_id: str
+    opening: tuple[Event, ...]
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Run the tool."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+    effect: ToolEffect
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Put the question to people."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Let go of the run until `pending` is answered."""
+
+    cause: WaitCause
+    pending: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop what is in hand, then end the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Close the log with `event`, after `events`."""
+
+    event: Terminal
+    events: tuple[Event, ...] = ()
+
+
+Effect = Record | CallModel | CallTool | AskApproval | Park | Cancel | End
+
+
+def decide(state: State, rules: Rules, now_ms: int) -> tuple[Effect, ...]:
+    """Return the next effects; none means that the next move is a tool's, a model's or a person's.
+
+    Effects whose opening events are already in the log are not returned again, so the shell may
+    call this after every append.
+    """
+    if state.ended:
+        return ()
+    if state.cancelling:
+        return (Cancel(),)
+    if state.deadline_ms is not None and now_ms >= state.deadline_ms:
+        return (End(RunExpired("deadline", state.usage)),)
+    if state.message_lost and state.open_message:
+        return (Record((MessageAborted(state.open_message, "its worker died"),)),)
+    if state.crashes >= CRASHES_MAX:
+        return () if state.waiting else (Park("operator", ()),)
+    if state.calls:
+        return _decide_calls(state, rules)
+    if state.open_message:
+        return ()
+    if state.step_open and state.replied:
+        return (_end(state),)
+    return _decide_message(state, rules)
+
+
+def _decide_calls(state: State, rules: Rules) -> tuple[Effect, ...]:
+    if all(call.status is CallStatus.DONE for call in state.calls.values()):
+        return (Record((StepCompleted(state.step),)),)
+    decisions = (_decide_call(call, state, rules) for call in state.calls.values())
+    if effects := tuple(effect for effect in decisions if effect):
+        return effects
+    return _park(state)
+
+
+def _park(state: State) -> tuple[Effect, ...]:
+    """Wait for people only when nothing else in the step can proceed."""
+    in_hand = any(call.status is CallStatus.STARTED for call in state.calls.values())
+    if in_hand or state.waiting:
+        return ()
+    asked = (call for call in state.calls.values() if call.status is CallStatus.ASKED)
+    return (Park("approval", tuple(call.approval_id or "" for call in asked)),)
+
+
+def _decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | None:
+    match open_call.status:
+        case CallStatus.REQUESTED:
+            return _admit(open_call, rules.judge(open_call.call), state)
+        case CallStatus.APPROVED:
+            return _admit_approved(open_call, rules.judge(open_call.call))
+        case CallStatus.REPEATABLE:
+            return _run_again(open_call, rules.judge(open_call.call))
+        case CallStatus.DENIED:
+            return _deny(open_call.call, open_call.denied_by, open_call.denial)
+        case CallStatus.LOST:
+            return _recover(open_call)
+        case CallStatus.ASKED | CallStatus.STARTED | CallStatus.DONE:
+            return None
+
+
+def _admit(open_call: OpenCall, ruling: Ruling, state: State) -> Effect:
+    call = open_call.call
+    match ruling:
+        case Run(arguments, effect):
+            return CallTool(call, arguments, effect, attempt=1)
+        case Ask(arguments, _, reason):
+            asked = call_digest(call.name, arguments)
+            if denial := state.denials.get(asked):
+                return _deny(call, "an earlier answer in this run", denial)
+            return AskApproval(call, arguments, asked, reason)
+        case Refuse(by, reason):
+            judged = PolicyDecided(call.id, "deny", reason)
+            return Record((judged, ToolCallDenied(call.id, by, reason)))
+        case Reject(error):
+            return Record((ToolCallFailed(call.id, error),))
+
+
+def _admit_approved(open_call: OpenCall, ruling: Ruling) -> Effect:
+    """Judge again what was approved: a deny still wins, and only the approved arguments run."""
+    call = open_call.call
+    match ruling:
+        case Run(arguments, effect) | Ask(arguments, effect, _):
+            if call_digest(call.name, arguments) != open_call.digest:
+                return _deny(call, "approval", "the arguments are not those that were approved")
+            return CallTool(call, arguments, effect, open_call.attempt + 1)
+        case Refuse(by, reason):
+            return _deny(call, by, reason)
+        case Reject(error):
+            return Record((ToolCallFailed(call.id, error),))
+
+
+def _run_again(open_call: OpenCall, ruling: Ruling) -> Effect:
+    """A lost call that is safe to repeat keeps its approval, if it had one."""
+    if open_call.digest is not None:
+        return _admit_approved(open_call, ruling)
+    match ruling:
+        case Run(arguments, effect):
+            return CallTool(open_call.call, arguments, effect, open_call.attempt + 1)
+        case Ask(arguments, _, reason):
+            asked = call_digest(open_call.call.name, arguments)
+            return AskApproval(open_call.call, arguments, asked, reason)
+        case Refuse(by, reason):
+            return _deny(open_call.call, by, reason)
+        case Reject(error):
+            return Record((ToolCallFailed(open_call.call.id, error),))
+
+
+def _recover(open_call: OpenCall) -> Effect:
+    """A call that may have acted is repeated only where its declared effect makes that safe."""
+    call_id = open_call.call.id
+    if may_repeat(open_call.effect):
+        return Record((ToolCallInterrupted(call_id, "repeat"),))
+    unknown = ToolCallFailed(call_id, UNKNOWN_OUTCOME)
+    return Record((ToolCallInterrupted(call_id, "tell_model"), unknown))
+
+
+def _deny(call: ToolCall, by: str, reason: str) -> Effect:
+    return Record((ToolCallDenied(call.id, by, reason),))
+
+
+def _decide_message(state: State, rules: Rules) -> tuple[Effect, ...]:
+    if state.failure:
+        return _decide_retry(state, state.failure, rules)
+    if not state.step_open and state.step >= rules.max_steps:
+        return (End(RunIncomplete("max_steps", Output(state.text), state.usage)),)
+    opening: Iterable[Event] = () if state.step_open else (StepStarted(state.step + 1),)
+    return (CallModel(ids.message_id(state.messages_started + 1), tuple(opening)),)
+
+
+def _decide_retry(state: State, failure: Failure, rules: Rules) -> tuple[Effect, ...]:
+    if not failure.retryable or state.failures > rules.model_retries:
+        return (End(RunFailed(replace(failure, retry_after_s=None), state.usage)),)
+    wait_s = RETRY_BACKOFF_S * state.failures
+    if failure.code == "provider_rate_limited":
+        wait_s += RATE_LIMIT_COOLDOWN_S * state.failures
+    wait_s = max(wait_s, failure.retry_after_s or 0)
+    message_id = ids.message_id(state.messages_started + 1)
+    retried = ModelRetried(message_id, state.failures + 1, round(wait_s * 1000), failure)
+    return (CallModel(message_id, (retried,), wait_s),)
+
+
+def _end(state: State) -> End:
+    """The model asked for nothing more: the run ends with what it said."""
+    closing = (StepCompleted(state.step),)
+    output = Output(state.text)
+    if state.finish_reason == "length":
+        return End(RunIncomplete("output_tokens", output, state.usage), closing)
+    if state.finish_reason == "content_filter":
+        return End(RunIncomplete("content_filter", output, state.usage), closing)
+    return End(RunCompleted(output, state.usage, state.finish_reason), closing)

@@ -1,0 +1,138 @@
+"""Every error that Milepost raises on purpose.
+
+MilepostError
+├── InvalidError            the caller sent something that cannot be accepted
+├── NotFoundError           no such thing, or it belongs to somebody else
+├── ConflictError           the thing is in a state that does not allow this
+├── ForbiddenError          the caller is known, and may not
+├── UnauthorizedError       the caller is not known
+├── OverloadedError         try again later
+├── UnavailableError        a part that this needs is not there
+├── ConfigurationError      a setting, a file or an installation is wrong; the process should not start
+├── FencedError             somebody else owns the run now; write nothing more
+├── ToolError               a tool call came to nothing
+│   └── ToolValidationError its arguments, or the tool's own definition, do not fit
+└── ProviderError           the model's vendor refused or failed
+
+`code` is stable and documented; `retryable` says whether the same request may succeed later.
+"""
+
+from typing import ClassVar
+
+
+class MilepostError(Exception):
+    """The root. `code` is part of the interface, the message is for people."""
+
+    code: str = "internal"
+    retryable: bool = False
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class InvalidError(MilepostError):
+    """What was sent cannot be accepted. `pointer` is the JSON pointer of the culprit, if one is."""
+
+    code = "invalid_request"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, pointer: str | None = None
+    ) -> None:
+        super().__init__(message, code=code)
+        self.pointer = pointer
+
+
+class NotFoundError(MilepostError):
+    """There is no such thing, or it is another tenant's, which must look the same."""
+
+    code = "not_found"
+
+
+class ConflictError(MilepostError):
+    """The thing's present state does not allow what was asked."""
+
+    code = "conflict"
+
+
+class ForbiddenError(MilepostError):
+    """The caller's key does not carry the right for this."""
+
+    code = "forbidden"
+
+
+class UnauthorizedError(MilepostError):
+    """No key, or none that is known."""
+
+    code = "unauthorized"
+
+
+class OverloadedError(MilepostError):
+    """A bound was reached; `retry_after_s` says when to come back."""
+
+    code = "queue_full"
+    retryable = True
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after_s: float = 1) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class UnavailableError(MilepostError):
+    """A part that this needs does not answer just now."""
+
+    code = "unavailable"
+    retryable = True
+    retry_after_s: ClassVar[float] = 1
+
+
+class ConfigurationError(MilepostError):
+    """A setting, a file or the installation is wrong: say so and do not start."""
+
+    code = "misconfigured"
+
+
+class FencedError(MilepostError):
+    """Another worker, or the API, has taken the run over since: stop at once, write nothing."""
+
+    code = "fenced"
+
+
+class ToolError(MilepostError):
+    """A tool call came to nothing. The message is written for the model that must go on."""
+
+    code = "tool_failed"
+
+    def __init__(self, message: str, *, code: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.retryable = retryable
+
+
+class ToolValidationError(ToolError):
+    """A tool's arguments, or its definition, do not fit its schema."""
+
+    code = "invalid_arguments"
+
+
+class ProviderError(MilepostError):
+    """The vendor refused or failed. `retryable` says whether the same request may yet succeed.
+
+    `retry_after_s` is what the vendor asked us to wait, `status` its HTTP status where it had one.
+    """
+
+    code = "provider_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+        self.status = status

@@ -1,0 +1,406 @@
+"""The facts a run is made of: every event that may stand in its log, and nothing else.
+
+A class's fields are the event's `data` as clients see it; `type` is its name on the wire. The set
+grows, but a field never changes its meaning: logs are kept as long as their runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from milepost.core.json import Json
+from milepost.core.messages import Role
+from milepost.core.model import FinishReason
+from milepost.core.repetition import ToolEffect
+from milepost.core.usage import Usage
+
+WaitCause = Literal["approval", "operator"]
+ResumeWhy = Literal["approval", "crash", "drain", "cancel", "retry"]
+ApprovalAnswer = Literal["approve", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputMessage:
+    """One message that the client gave."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something failed: `code` is stable, `retryable` says whether trying again may help."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a run answered; `parsed` is the structured form where one was asked for."""
+
+    text: str
+    parsed: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunQueued:
+    """A client asked for this. `deadline_ms` is Unix time."""
+
+    type: ClassVar = "run.queued"
+    agent: str
+    agent_id: str
+    agent_version: int
+    session_id: str
+    input: tuple[InputMessage, ...]
+    reason: str = "ready"
+    user: str | None = None
+    deadline_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A worker took the run for the first time."""
+
+    type: ClassVar = "run.started"
+    attempt: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    """A worker took the run again: what its predecessor had in hand is lost."""
+
+    type: ClassVar = "run.resumed"
+    attempt: int
+    worker: str
+    why: ResumeWhy
+
+
+@dataclass(frozen=True, slots=True)
+class RunRetrying:
+    """The worker handed the run back, for another to go on."""
+
+    type: ClassVar = "run.retrying"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunWaiting:
+    """Nothing in the run can go on without `cause`; `pending` names what is awaited."""
+
+    type: ClassVar = "run.waiting"
+    cause: WaitCause
+    pending: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelling:
+    """Somebody asked for the end; what is in hand is being stopped."""
+
+    type: ClassVar = "run.cancelling"
+    by: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRetried:
+    """An operator sent a run on that had crashed its workers."""
+
+    type: ClassVar = "run.retried"
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunCompleted:
+    """The run answered."""
+
+    type: ClassVar = "run.completed"
+    output: Output
+    usage: Usage
+    finish_reason: FinishReason = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class RunIncomplete:
+    """The run stopped at a limit, with what it had."""
+
+    type: ClassVar = "run.incomplete"
+    reason: str
+    output: Output
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The run can't go on."""
+
+    type: ClassVar = "run.failed"
+    error: Failure
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelled:
+    """The run was stopped on request; `stopped` names what was in hand."""
+
+    type: ClassVar = "run.cancelled"
+    by: str
+    reason: str | None
+    stopped: tuple[str, ...]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunExpired:
+    """The run's time was up."""
+
+    type: ClassVar = "run.expired"
+    limit: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLoaded:
+    """The run sees the first `turns` ended runs of its session, `messages` messages in all."""
+
+    type: ClassVar = "session.loaded"
+    turns: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """One model call, and the tool calls that it asks for, begin."""
+
+    type: ClassVar = "step.started"
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepCompleted:
+    """Every call of the step has a result."""
+
+    type: ClassVar = "step.completed"
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStarted:
+    """A model is about to be called; written before the call, so that its cost is never unknown."""
+
+    type: ClassVar = "message.started"
+    message_id: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCompleted:
+    """The model's full text, and what it took."""
+
+    type: ClassVar = "message.completed"
+    message_id: str
+    content: str
+    finish_reason: FinishReason
+    usage: Usage
+    model: str = ""
+    response_id: str = ""
+    first_delta_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAborted:
+    """The message will not be completed: what was shown of it is void."""
+
+    type: ClassVar = "message.aborted"
+    message_id: str
+    reason: str
+    error: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningCompleted:
+    """The model's thinking beside a message, where the vendor shows it."""
+
+    type: ClassVar = "reasoning.completed"
+    message_id: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRetried:
+    """The model is called again after a failure."""
+
+    type: ClassVar = "model.retried"
+    message_id: str
+    attempt: int
+    wait_ms: int
+    error: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHit:
+    """The message was answered from the cache; `age_s` is how old the answer is."""
+
+    type: ClassVar = "cache.hit"
+    message_id: str
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRequested:
+    """The model asks for a call. `malformed` is its text where the arguments are no JSON object."""
+
+    type: ClassVar = "tool_call.requested"
+    call_id: str
+    name: str
+    arguments: Mapping[str, Json]
+    kind: Literal["server", "client", "http", "mcp"]
+    idempotency_key: str
+    message_id: str
+    provider_call_id: str = ""
+    malformed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDecided:
+    """A call was judged by something other than a plain allow."""
+
+    type: ClassVar = "policy.decided"
+    call_id: str
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """The tool is about to run; `arguments` is what it gets where coercion changed them."""
+
+    type: ClassVar = "tool_call.started"
+    call_id: str
+    attempt: int
+    effect: ToolEffect
+    arguments: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallCompleted:
+    """The tool answered."""
+
+    type: ClassVar = "tool_call.completed"
+    call_id: str
+    result: Json
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallFailed:
+    """The call came to nothing; the model is told why."""
+
+    type: ClassVar = "tool_call.failed"
+    call_id: str
+    error: Failure
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDenied:
+    """The call may not be made; the model is told by whom and why."""
+
+    type: ClassVar = "tool_call.denied"
+    call_id: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallInterrupted:
+    """The worker died while the tool ran: it may have acted. `then` says what follows."""
+
+    type: ClassVar = "tool_call.interrupted"
+    call_id: str
+    then: Literal["repeat", "tell_model", "ask"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequested:
+    """A person must say yes to exactly this call. `expires_at_ms` is Unix time."""
+
+    type: ClassVar = "approval.requested"
+    approval_id: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Json]
+    digest: str
+    preview: str
+    policy: str
+    expires_at_ms: int
+    required: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecided:
+    """A person answered. `arguments` and `digest` are there when the call was edited."""
+
+    type: ClassVar = "approval.decided"
+    approval_id: str
+    call_id: str
+    decision: ApprovalAnswer
+    by: str
+    comment: str | None = None
+    arguments: Mapping[str, Json] | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalExpired:
+    """Nobody answered in time, which means no."""
+
+    type: ClassVar = "approval.expired"
+    approval_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalWithdrawn:
+    """The question fell away with its run."""
+
+    type: ClassVar = "approval.withdrawn"
+    approval_id: str
+    call_id: str
+
+
+Terminal = RunCompleted | RunIncomplete | RunFailed | RunCancelled | RunExpired
+
+Event = (
+    RunQueued
+    | RunStarted
+    | RunResumed
+    | RunRetrying
+    | RunWaiting
+    | RunCancelling
+    | RunRetried
+    | Terminal
+    | SessionLoaded
+    | StepStarted
+    | StepCompleted
+    | MessageStarted
+    | MessageCompleted
+    | MessageAborted
+    | ReasoningCompleted
+    | ModelRetried
+    | CacheHit
+    | ToolCallRequested
+    | PolicyDecided
+    | ToolCallStarted
+    | ToolCallCompleted
+    | ToolCallFailed
+    | ToolCallDenied
+    | ToolCallInterrupted
+    | ApprovalRequested
+    | ApprovalDecided
+    | ApprovalExpired
+    | ApprovalWithdrawn
+)

@@ -1,0 +1,30 @@
+"""How ids look: a prefix for the resource and a UUIDv7 body that sorts by time (RFC 9562)."""
+
+import base64
+import hashlib
+
+_RANDOM_BITS = 74
+
+
+def format_id(prefix: str, time_ms: int, chance: int) -> str:
+    """Return `<prefix>_<32 hex digits>` from Unix milliseconds and at least 74 random bits."""
+    chance &= (1 << _RANDOM_BITS) - 1
+    rand_a, rand_b = chance >> 62, chance & ((1 << 62) - 1)
+    value = (time_ms & (2**48 - 1)) << 80 | 0x7 << 76 | rand_a << 64 | 0b10 << 62 | rand_b
+    return f"{prefix}_{value:032x}"
+
+
+def call_id(step: int, index: int) -> str:
+    """Return the id of a step's `index`-th call: unique in its run, whatever vendors say."""
+    return f"call_{step}_{index}"
+
+
+def message_id(ordinal: int) -> str:
+    """Return the id of the run's `ordinal`-th attempt at a message."""
+    return f"msg_{ordinal}"
+
+
+def idempotency_key(run_id: str, call: str) -> str:
+    """Return what a tool passes on, so that the other side can tell a repetition."""
+    body = hashlib.sha256(f"{run_id}\n{call}".encode()).digest()
+    return base64.b32encode(body).decode().lower()[:26]

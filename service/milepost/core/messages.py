@@ -1,0 +1,34 @@
+"""What the user, the model and the tools say to each other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from milepost.core.json import Json
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model asked for.
+
+    `id` is ours and unique in the run; `provider_id` is the vendor's, used on its wire only, since
+    small models repeat theirs. `malformed` is what the model wrote where it is no JSON object.
+    """
+
+    id: str
+    name: str
+    arguments: Mapping[str, Json]
+    provider_id: str = ""
+    malformed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of the conversation. `call_id` names the call that a tool's message answers."""
+
+    role: Role
+    content: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None

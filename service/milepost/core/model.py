@@ -1,0 +1,115 @@
+"""One model call: what is asked, the deltas that stream back, and the reply that they add up to."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from milepost.core.json import Json
+from milepost.core.messages import Message
+from milepost.core.usage import Usage
+
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSchema:
+    """A tool as a model sees it: `parameters` is a JSON Schema (2020-12) of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """Everything that shapes a reply. `None` means "not sent": the vendor's own default holds."""
+
+    tenant: str
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    temperature: float | None = None
+    tokens_max: int | None = None
+    cache_ttl_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's thinking, where the vendor shows it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A piece of the `index`-th tool call: its id and name come once, its arguments in pieces."""
+
+    index: int
+    provider_id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Why the model stopped, and under which names the vendor filed it."""
+
+    reason: FinishReason
+    response_id: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the call took; the last one said counts."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHit:
+    """The reply that follows was not made by a model just now."""
+
+    age_s: float
+
+
+Delta = TextDelta | ReasoningDelta | CallDelta | Finished | Spent | CacheHit
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """A complete tool call of a reply; `arguments` is the text as the model wrote it."""
+
+    provider_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a stream of deltas added up to."""
+
+    text: str
+    reasoning: str
+    calls: tuple[RequestedCall, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    response_id: str = ""
+    model: str = ""
+    cached: bool = False
+
+
+class Provider(Protocol):
+    """A vendor, or a wrapper that adds one behaviour to a provider.
+
+    `stream` raises `ProviderError`; leaving the iterator closes the vendor's connection.
+    """
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]: ...

@@ -1,0 +1,303 @@
+"""Where a run stands: its events, folded."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import reduce
+
+import orjson
+
+from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    CacheHit,
+    Event,
+    Failure,
+    MessageAborted,
+    MessageCompleted,
+    MessageStarted,
+    ModelRetried,
+    PolicyDecided,
+    ReasoningCompleted,
+    RunCancelled,
+    RunCancelling,
+    RunCompleted,
+    RunExpired,
+    RunFailed,
+    RunIncomplete,
+    RunQueued,
+    RunResumed,
+    RunRetried,
+    RunRetrying,
+    RunStarted,
+    RunWaiting,
+    SessionLoaded,
+    StepCompleted,
+    StepStarted,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallInterrupted,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from milepost.core.json import Json
+from milepost.core.messages import Message, ToolCall
+from milepost.core.model import FinishReason
+from milepost.core.repetition import ToolEffect
+from milepost.core.usage import Usage
+
+
+class CallStatus(StrEnum):
+    """How far a tool call has come."""
+
+    REQUESTED = "requested"
+    ASKED = "asked"
+    APPROVED = "approved"
+    DENIED = "denied"
+    STARTED = "started"
+    LOST = "lost"  # Its worker died while it ran.
+    REPEATABLE = "repeatable"  # Lost, and safe to make again.
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call of the present step. `content` is what the model is told, once there is something."""
+
+    call: ToolCall
+    status: CallStatus = CallStatus.REQUESTED
+    attempt: int = 0
+    effect: ToolEffect = "once"
+    approval_id: str | None = None
+    digest: str | None = None
+    denied_by: str = ""
+    denial: str = ""
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A run, folded. `messages` begins with the input; `calls` are those of the present step."""
+
+    messages: tuple[Message, ...] = ()
+    calls: Mapping[str, OpenCall] = field(default_factory=dict)
+    deadline_ms: int | None = None
+    attempt: int = 0
+    crashes: int = 0  # In a row, without anything achieved in between.
+    history_turns: int | None = None
+    step: int = 0
+    step_open: bool = False
+    replied: bool = False
+    finish_reason: FinishReason = "stop"
+    messages_started: int = 0
+    open_message: str | None = None
+    message_lost: bool = False
+    failures: int = 0
+    failure: Failure | None = None
+    denials: Mapping[str, str] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    waiting: bool = False
+    cancelling: RunCancelling | None = None
+    ended: bool = False
+
+    @property
+    def text(self) -> str:
+        """The last thing that the model said, or nothing."""
+        said = (turn.content for turn in reversed(self.messages) if turn.role == "assistant")
+        return next(said, "")
+
+
+def fold(events: Iterable[Event]) -> State:
+    """Return the state that `events` lead to."""
+    return reduce(evolve, events, State())
+
+
+def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912 - one arm an event
+    """Return the state after `event`. Total: every event is legal, because it already happened."""
+    match event:
+        case RunQueued():
+            said = tuple(Message(turn.role, turn.content) for turn in event.input)
+            return replace(state, messages=said, deadline_ms=event.deadline_ms)
+        case RunStarted():
+            return replace(state, attempt=event.attempt)
+        case RunResumed():
+            return _resume(state, event)
+        case RunRetried():
+            return replace(state, crashes=0)
+        case RunWaiting():
+            return replace(state, waiting=True)
+        case RunCancelling():
+            return replace(state, cancelling=event)
+        case RunCompleted() | RunIncomplete() | RunFailed() | RunCancelled() | RunExpired():
+            return replace(state, ended=True, waiting=False)
+        case SessionLoaded(turns):
+            return replace(state, history_turns=turns)
+        case StepStarted(index):
+            return replace(state, step=index, step_open=True, replied=False, calls={})
+        case StepCompleted():
+            return _close_step(state)
+        case MessageStarted(message_id):
+            count = state.messages_started + 1
+            return replace(
+                state, open_message=message_id, message_lost=False, messages_started=count
+            )
+        case MessageCompleted():
+            return _reply(state, event)
+        case MessageAborted(_, _, error):
+            failures = state.failures + 1 if error else state.failures
+            return replace(
+                state, open_message=None, message_lost=False, failures=failures, failure=error
+            )
+        case ToolCallRequested():
+            return _request(state, event)
+        case ToolCallStarted():
+            return _start(state, event)
+        case ToolCallCompleted(call_id, result):
+            return _answer(state, call_id, told(result))
+        case ToolCallFailed(call_id, error):
+            return _answer(state, call_id, f"Error ({error.code}): {error.message}")
+        case ToolCallDenied():
+            return _deny(state, event)
+        case ToolCallInterrupted(call_id, then):
+            repeat = then == "repeat"
+            status = CallStatus.REPEATABLE if repeat else CallStatus.LOST
+            return _mark(state, call_id, status=status)
+        case ApprovalRequested():
+            return _mark(
+                state,
+                event.call_id,
+                status=CallStatus.ASKED,
+                approval_id=event.approval_id,
+                digest=event.digest,
+            )
+        case ApprovalDecided():
+            return _decided(state, event)
+        case ApprovalExpired(_, call_id):
+            return _refuse(state, call_id, "expiry", "nobody answered in time")
+        case ApprovalWithdrawn(_, call_id):
+            return _refuse(state, call_id, "withdrawal", "the question was withdrawn")
+        case RunRetrying() | ReasoningCompleted() | ModelRetried() | CacheHit() | PolicyDecided():
+            return state
+
+
+def told(result: Json) -> str:
+    """Return a tool's result as the model reads it: text as it is, anything else as JSON."""
+    if isinstance(result, str):
+        return result
+    return "" if result is None else orjson.dumps(result).decode()
+
+
+def transcript(state: State) -> tuple[Message, ...]:
+    """Return all that was said in the run, the present step's results included, none left open."""
+    if not state.calls:
+        return state.messages
+    return (*state.messages, *_results(state.calls))
+
+
+def _results(calls: Mapping[str, OpenCall]) -> list[Message]:
+    """Results stand in the order in which the model asked, whenever they came."""
+    return [
+        Message("tool", call.content or "Not run.", call_id=call_id)
+        for call_id, call in calls.items()
+    ]
+
+
+def _resume(state: State, event: RunResumed) -> State:
+    """A new worker has the run: what the last one had in hand is lost."""
+    calls = {
+        call_id: replace(call, status=CallStatus.LOST)
+        if call.status is CallStatus.STARTED
+        else call
+        for call_id, call in state.calls.items()
+    }
+    return replace(
+        state,
+        calls=calls,
+        attempt=event.attempt,
+        message_lost=state.open_message is not None,
+        crashes=state.crashes + 1 if event.why == "crash" else state.crashes,
+        waiting=False,
+    )
+
+
+def _reply(state: State, event: MessageCompleted) -> State:
+    said = Message("assistant", event.content)
+    return replace(
+        state,
+        messages=(*state.messages, said),
+        replied=True,
+        finish_reason=event.finish_reason,
+        open_message=None,
+        message_lost=False,
+        failures=0,
+        failure=None,
+        crashes=0,
+        usage=state.usage + event.usage,
+    )
+
+
+def _request(state: State, event: ToolCallRequested) -> State:
+    call = ToolCall(
+        event.call_id, event.name, event.arguments, event.provider_call_id, event.malformed
+    )
+    *before, reply = state.messages
+    asked = replace(reply, calls=(*reply.calls, call))
+    return replace(state, messages=(*before, asked), calls={**state.calls, call.id: OpenCall(call)})
+
+
+def _start(state: State, event: ToolCallStarted) -> State:
+    return _mark(
+        state,
+        event.call_id,
+        status=CallStatus.STARTED,
+        attempt=event.attempt,
+        effect=event.effect,
+    )
+
+
+def _answer(state: State, call_id: str, content: str) -> State:
+    answered = _mark(state, call_id, status=CallStatus.DONE, content=content)
+    return replace(answered, crashes=0)
+
+
+def _deny(state: State, event: ToolCallDenied) -> State:
+    """A denial of the same call with the same arguments is remembered for the rest of the run."""
+    name = state.calls[event.call_id].call.name
+    content = f"Tool '{name}' denied by {event.by}: {event.reason}"
+    denied = _mark(state, event.call_id, status=CallStatus.DONE, content=content)
+    if (asked := state.calls[event.call_id].digest) is None:
+        return denied
+    return replace(denied, denials={**state.denials, asked: event.reason})
+
+
+def _decided(state: State, event: ApprovalDecided) -> State:
+    if event.decision == "deny":
+        reason = event.comment or "no reason was given"
+        return _refuse(state, event.call_id, event.by, reason)
+    call = state.calls[event.call_id].call
+    if event.arguments is not None:
+        call = replace(call, arguments=event.arguments)
+    return _mark(
+        state,
+        event.call_id,
+        status=CallStatus.APPROVED,
+        call=call,
+        digest=event.digest or state.calls[event.call_id].digest,
+    )
+
+
+def _refuse(state: State, call_id: str, by: str, reason: str) -> State:
+    return _mark(state, call_id, status=CallStatus.DENIED, denied_by=by, denial=reason)
+
+
+def _close_step(state: State) -> State:
+    messages = (*state.messages, *_results(state.calls))
+    return replace(state, messages=messages, calls={}, step_open=False)
+
+
+def _mark(state: State, call_id: str, **changes: object) -> State:
+    marked = replace(state.calls[call_id], **changes)  # type: ignore[arg-type]  # checked by tests
+    return replace(state, calls={**state.calls, call_id: marked})
