@@ -1,0 +1,1 @@
+"""The only SQL: tables, statements and the two databases that they run on."""

@@ -1,0 +1,61 @@
+"""Where the database is: `sqlite:///path` or `postgresql://...`, and nothing else."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from milepost.core.errors import ConfigurationError
+
+_POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteAddress:
+    """A file on this machine."""
+
+    path: Path
+
+    @property
+    def sqlalchemy_url(self) -> str:
+        """Return the URL that SQLAlchemy takes."""
+        return f"sqlite:///{self.path}"
+
+    @property
+    def shown(self) -> str:
+        """Return what may be printed."""
+        return f"SQLite at {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresAddress:
+    """A server; `url` is what libpq takes."""
+
+    url: str
+
+    @property
+    def sqlalchemy_url(self) -> str:
+        """Return the URL that SQLAlchemy takes."""
+        return self.url.replace("postgresql://", "postgresql+psycopg://", 1)
+
+    @property
+    def shown(self) -> str:
+        """Return what may be printed: never the password."""
+        return "Postgres at " + self.url.removeprefix("postgresql://").rpartition("@")[2]
+
+
+Address = SqliteAddress | PostgresAddress
+
+
+def parse_address(url: str) -> Address:
+    """Return the database's address; raise `ConfigurationError` for one of another kind."""
+    if url.startswith("sqlite:///") and url != "sqlite:///":
+        path = url.removeprefix("sqlite:///")
+        if path == ":memory:":
+            raise ConfigurationError("an in-memory database forgets everything: name a file")
+        return SqliteAddress(Path(path))
+    for scheme in _POSTGRES:
+        if url.startswith(scheme):
+            return PostgresAddress("postgresql://" + url.removeprefix(scheme))
+    raise ConfigurationError(
+        f"{url.partition(':')[0]!r} is no database that Milepost knows;"
+        " use sqlite:///path/to/file.db or postgresql://user:password@host:port/name"
+    )

@@ -1,0 +1,42 @@
+"""What a database is to the rest of the store: a place where work is done."""
+
+from typing import Protocol, TypeVar
+
+from milepost.core.errors import MilepostError, UnavailableError
+from milepost.store.dialect import DialectName
+from milepost.store.work import Work
+
+T = TypeVar("T")
+
+
+class CollisionError(MilepostError):
+    """A row with this key is there already; the transaction was rolled back."""
+
+    code = "collision"
+
+
+class DatabaseUnavailableError(UnavailableError):
+    """The database did not answer, or the connection broke. A commit under way may have landed."""
+
+    code = "database_unavailable"
+
+
+class Engine(Protocol):
+    """A database. Each piece of work has a connection for itself while it runs, and no longer."""
+
+    @property
+    def dialect(self) -> DialectName:
+        """Say which of the two databases this is."""
+
+    async def read(self, work: Work[T]) -> T:
+        """Do work that changes nothing, each statement on the newest state."""
+
+    async def write(self, work: Work[T]) -> T:
+        """Do work in one transaction: durable when this returns, without trace when it raises.
+
+        Raises `CollisionError` when a key exists and `DatabaseUnavailableError` when the
+        connection broke.
+        """
+
+    async def close(self) -> None:
+        """Let go of every connection."""

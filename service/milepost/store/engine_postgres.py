@@ -1,0 +1,131 @@
+"""Postgres over psycopg: statements that do not depend on one another share a round trip."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from milepost.store.dialect import DialectName
+from milepost.store.engine import CollisionError, DatabaseUnavailableError
+from milepost.store.work import Call, Rows, Work
+
+T = TypeVar("T")
+
+POOL_MIN = 2
+POOL_MAX = 10
+POOL_WAIT_S = 10.0
+CONNECT_TIMEOUT_S = 5
+
+# A frozen client must not hold its locks for ever, nor wait for another's.
+OPTIONS = "-c idle_in_transaction_session_timeout=5s -c lock_timeout=3s -c statement_timeout=30s"
+TCP_USER_TIMEOUT_MS = 15_000
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+
+def parameters(url: str) -> dict[str, Any]:
+    """Return what a connection to `url` is opened with, in the event loop and in threads alike."""
+    return {
+        "conninfo": url,
+        "autocommit": True,  # BEGIN and COMMIT are ours, so that they can share round trips
+        "options": OPTIONS,
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "tcp_user_timeout": TCP_USER_TIMEOUT_MS,
+        "application_name": "milepost",
+    }
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the driver's errors into the store's."""
+    try:
+        yield
+    except psycopg.errors.UniqueViolation as error:
+        raise CollisionError(f"the database refused a row: {error.diag.message_detail}") from error
+    except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+        raise DatabaseUnavailableError(f"Postgres: {error}") from error
+
+
+async def run(connection: Connection, work: Work[T], before: str | None = None) -> T:
+    """Drive work to its end on this connection; `before` goes out with its first statement."""
+    sent: Any = None
+    while True:
+        try:
+            asked = work.send(sent)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        single = isinstance(asked, Call)
+        calls = (asked,) if isinstance(asked, Call) else asked
+        answers = await _execute(connection, calls, before)
+        before = None
+        sent = answers[0] if single else answers
+
+
+async def _execute(
+    connection: Connection, calls: tuple[Call, ...], before: str | None
+) -> list[Rows]:
+    if len(calls) == 1 and before is None:
+        text, values = calls[0].rendered("postgresql")
+        return [await _rows(await connection.execute(text.encode(), values))]
+    async with connection.pipeline():
+        if before is not None:
+            await connection.execute(before.encode())
+        cursors = []
+        for call in calls:
+            text, values = call.rendered("postgresql")
+            cursors.append(await connection.execute(text.encode(), values))
+    return [await _rows(cursor) for cursor in cursors]
+
+
+async def _rows(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> Rows:
+    return await cursor.fetchall() if cursor.description else []
+
+
+class PostgresEngine:
+    """A pool of connections. `url` is what libpq takes: `postgresql://...`."""
+
+    dialect: DialectName = "postgresql"
+
+    def __init__(self, url: str, *, pool_max: int = POOL_MAX) -> None:
+        options = parameters(url)
+        conninfo = options.pop("conninfo")
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            conninfo,
+            kwargs=options,
+            min_size=min(POOL_MIN, pool_max),
+            max_size=pool_max,
+            timeout=POOL_WAIT_S,
+            open=False,
+        )
+
+    async def open(self) -> None:
+        """Connect; raise `DatabaseUnavailableError` if that cannot be done."""
+        with translated():
+            await self._pool.open(wait=True, timeout=POOL_WAIT_S)
+
+    @property
+    def checked_out(self) -> int:
+        """Say how many connections are in use just now."""
+        stats = self._pool.get_stats()
+        return stats["pool_size"] - stats["pool_available"]
+
+    async def read(self, work: Work[T]) -> T:
+        """Do work that changes nothing."""
+        with translated():
+            async with self._pool.connection() as connection:
+                return await run(connection, work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Do work in one transaction."""
+        with translated():
+            async with self._pool.connection() as connection:
+                result = await run(connection, work, "BEGIN")
+                await connection.execute(b"COMMIT")
+                return result
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._pool.close()

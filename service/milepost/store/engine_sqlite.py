@@ -1,0 +1,220 @@
+"""SQLite: one writer thread that commits what gathered together, and a few readers.
+
+A deferred transaction that reads first and then writes fails at once under another writer, whatever
+the busy timeout; so all writes go through one connection, and each begins IMMEDIATE.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from milepost.store.dialect import DialectName
+from milepost.store.engine import CollisionError, DatabaseUnavailableError
+from milepost.store.work import Call, Rows, Work
+
+T = TypeVar("T")
+
+READERS = 4
+BUSY_TIMEOUT_MS = 30_000
+GROUP_MAX = 64
+
+PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",  # NORMAL forgets the last commits on a power cut
+    "foreign_keys = ON",
+    f"busy_timeout = {BUSY_TIMEOUT_MS}",
+    "secure_delete = ON",  # what a tenant erases is gone from the file, too
+    "cache_size = -16384",
+)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection that leaves transactions to us."""
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    for pragma in PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}").close()
+    return connection
+
+
+def run(connection: sqlite3.Connection, work: Work[T]) -> T:
+    """Drive work to its end on this connection; raise what it raises."""
+    sent: Any = None
+    while True:
+        try:
+            asked = work.send(sent)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        if isinstance(asked, Call):
+            sent = _execute(connection, asked)
+        else:
+            sent = [_execute(connection, call) for call in asked]
+
+
+def transact(connection: sqlite3.Connection, work: Work[T]) -> T:
+    """Drive work in a transaction of its own."""
+    with translated():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = run(connection, work)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+
+class translated:  # noqa: N801 - reads as a statement
+    """Turn the driver's errors into the store's."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        match error:
+            case sqlite3.IntegrityError():
+                raise CollisionError(f"the database refused a row: {error}") from error
+            case sqlite3.OperationalError():
+                raise DatabaseUnavailableError(f"SQLite: {error}") from error
+            case _:
+                return
+
+
+def _execute(connection: sqlite3.Connection, call: Call) -> Rows:
+    text, parameters = call.rendered("sqlite")
+    cursor = connection.execute(text, parameters)
+    rows = cursor.fetchall()
+    cursor.close()
+    return rows
+
+
+class _Job:
+    """A piece of work and where its result goes."""
+
+    __slots__ = ("error", "future", "result", "work")
+
+    def __init__(self, work: Work[Any], future: "asyncio.Future[Any]") -> None:
+        self.work = work
+        self.future = future
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class SqliteEngine:
+    """One file, one process. `path` is the database file."""
+
+    dialect: DialectName = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_all, name="sqlite-writer", daemon=True)
+        self._writer.start()
+        self._local = threading.local()
+        self._reading: list[sqlite3.Connection] = []
+        self._readers = ThreadPoolExecutor(READERS, "sqlite-reader", self._open_reader)
+
+    async def read(self, work: Work[T]) -> T:
+        """Do work that changes nothing, in a reader's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Do work in the writer's next transaction."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(work, future))
+        return await future
+
+    async def close(self) -> None:
+        """Finish what was handed in, then close."""
+        self._jobs.put(None)
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.join)
+        self._readers.shutdown()
+        for connection in self._reading:
+            connection.close()
+
+    def _open_reader(self) -> None:
+        connection = connect(self._path)
+        self._local.connection = connection
+        self._reading.append(connection)
+
+    def _read(self, work: Work[T]) -> T:
+        with translated():
+            return run(self._local.connection, work)
+
+    def _write_all(self) -> None:
+        connection = connect(self._path)
+        while (job := self._jobs.get()) is not None:
+            jobs, ended = self._gather(job)
+            self._commit(connection, jobs)
+            _settle(jobs)
+            if ended:
+                break
+        connection.close()
+
+    def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
+        """Take what piled up during the last commit: waiting for more would only cost time."""
+        jobs = [first]
+        while len(jobs) < GROUP_MAX:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                return jobs, True
+            jobs.append(job)
+        return jobs, False
+
+    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        """Commit all in one transaction; what fails is undone alone."""
+        try:
+            with translated():
+                connection.execute("BEGIN IMMEDIATE")
+                for job in jobs:
+                    _attempt(connection, job)
+                connection.execute("COMMIT")
+        except Exception as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            for job in jobs:
+                job.error = job.error or error
+
+
+def _attempt(connection: sqlite3.Connection, job: _Job) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        with translated():
+            job.result = run(connection, job.work)
+    except Exception as error:
+        job.error = error
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def _settle(jobs: list[_Job]) -> None:
+    """Tell the event loops, each once."""
+    loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in jobs:
+        loops.setdefault(job.future.get_loop(), []).append(job)
+    for loop, theirs in loops.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_settle_each, theirs)
+
+
+def _settle_each(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.settle()

@@ -1,0 +1,38 @@
+"""The lock that keeps an embedded database to one process."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from milepost.core.errors import ConfigurationError
+from milepost.store.address import Address, SqliteAddress
+
+
+@contextmanager
+def held(address: Address) -> Iterator[None]:
+    """Hold the database for this process alone if it is a file; the kernel lets go at its death.
+
+    SQLite has no time-out for a process that was stopped in a transaction, so there must be no
+    second one. Raises `ConfigurationError` if there is.
+    """
+    if not isinstance(address, SqliteAddress):
+        yield
+        return
+    path = address.path.with_name(address.path.name + ".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise ConfigurationError(
+                f"{address.path} is in use by process {file.read().strip() or 'unknown'};"
+                " SQLite serves one process at a time: stop that one, name another file with"
+                " --database-url, or use Postgres",
+                code="database_in_use",
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

@@ -1,0 +1,426 @@
+"""The append-only log of runs: its guarded insert, for many runs at once, and its reading.
+
+Locks are taken in one order everywhere, so that no two transactions wait for each other: sessions,
+then runs, then events and approvals, then the inbox.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from sqlalchemy import case, delete, exists, func, insert, null, select, update
+
+from milepost.core.errors import FencedError, MilepostError
+from milepost.store import schema
+from milepost.store.dialect import number, rows, rows_of, text, word
+from milepost.store.records import Append, InboxMessage, LogEntry
+from milepost.store.work import Call, Statement, Work
+
+READ_MAX = 500
+
+
+class InboxMovedError(MilepostError):
+    """Something came in for the run meanwhile: read it, and decide again."""
+
+    code = "inbox_moved"
+
+
+class GroupSplitError(MilepostError):
+    """One of a group's appends does not fit; each must be tried alone to tell which."""
+
+    code = "group_split"
+
+
+_E = schema.events.c
+_R = schema.runs.c
+
+_batch = rows(
+    "batch", "run_id", "tenant", "append_id", "status", "type", "data",
+    numbers=("epoch", "seq", "time_ms"),
+)  # fmt: skip
+_INSERT = Statement(
+    insert(schema.events)
+    .from_select(
+        ["run_id", "seq", "tenant", "epoch", "append_id", "type", "time_ms", "data"],
+        select(
+            _batch.c.run_id,
+            _batch.c.seq,
+            _batch.c.tenant,
+            _batch.c.epoch,
+            _batch.c.append_id,
+            _batch.c.type,
+            _batch.c.time_ms,
+            _batch.c.data,
+        ).select_from(
+            _batch.join(
+                schema.runs,
+                (_R.id == _batch.c.run_id)
+                & (_R.tenant == _batch.c.tenant)
+                & (_R.epoch == _batch.c.epoch)
+                & (_R.status == _batch.c.status),
+            )
+        ),
+    )
+    .returning(_E.run_id)
+)
+
+_changes = rows(
+    "changes",
+    "run_id", "tenant", "status", "waiting_for", "outcome", "resume_why",
+    numbers=("epoch", "inbox_seen", "ended_ms", "now_ms"),
+)  # fmt: skip
+_CHANGE = Statement(
+    update(schema.runs)
+    .where(
+        _R.id == _changes.c.run_id,
+        _R.tenant == _changes.c.tenant,
+        _R.epoch == _changes.c.epoch,
+        _R.status == word("running"),
+        _R.inbox_seq == _changes.c.inbox_seen,
+    )
+    .values(
+        status=_changes.c.status,
+        owner=null(),
+        waiting_for=_changes.c.waiting_for,
+        outcome=_changes.c.outcome,
+        resume_why=_changes.c.resume_why,
+        ended_ms=_changes.c.ended_ms,
+        run_at_ms=_changes.c.now_ms,
+        crashes=0,
+        wake_at_ms=case((_changes.c.ended_ms.is_(None), _R.deadline_ms), else_=null()),
+        turn=case(
+            (_changes.c.ended_ms.is_(None), null()),
+            else_=select(schema.sessions.c.turns)
+            .where(schema.sessions.c.id == _R.session_id)
+            .scalar_subquery(),
+        ),
+    )
+    .returning(_R.id)
+)
+
+_ending = rows("ending", "session_id", "tenant", numbers=("now_ms",))
+_S = schema.sessions.c
+LOCK_SESSIONS = Statement(
+    select(_S.id).where(_S.id.in_(select(_ending.c.session_id))).order_by(_S.id).with_for_update()
+)
+TURN_SESSIONS = Statement(
+    update(schema.sessions)
+    .where(_S.id == _ending.c.session_id, _S.tenant == _ending.c.tenant)
+    .values(turns=_S.turns + 1, updated_ms=_ending.c.now_ms)
+)
+_blocked = schema.runs.alias("blocked")
+_active = schema.runs.alias("active")
+PROMOTE = Statement(
+    update(schema.runs)
+    .where(
+        _R.id.in_(
+            select(func.min(_blocked.c.id))
+            .where(
+                _blocked.c.status == word("blocked"),
+                _blocked.c.session_id.in_(select(_ending.c.session_id)),
+            )
+            .group_by(_blocked.c.session_id)
+        ),
+        _R.status == word("blocked"),
+        ~exists().where(
+            _active.c.session_id == _R.session_id,
+            _active.c.status.in_([word(status) for status in schema.ACTIVE]),
+        ),
+    )
+    .values(status="queued", run_at_ms=number("now_ms"))
+    .returning(_R.id)
+)
+
+_ended = rows("ended", "run_id", "tenant", numbers=("now_ms",))
+_A = schema.approvals.c
+WITHDRAW = Statement(
+    update(schema.approvals)
+    .where(
+        _A.run_id == _ended.c.run_id,
+        _A.tenant == _ended.c.tenant,
+        _A.status == word("pending"),
+    )
+    .values(status="withdrawn", decided_ms=_ended.c.now_ms)
+)
+
+_seen = rows("seen", "run_id", "tenant", numbers=("epoch", "inbox_seen"))
+_I = schema.inbox.c
+_CONSUME = Statement(
+    delete(schema.inbox).where(
+        _I.run_id.in_(select(_seen.c.run_id)),  # for the index, which EXISTS alone would not use
+        exists().where(
+            _seen.c.run_id == _I.run_id,
+            _seen.c.tenant == _I.tenant,
+            _seen.c.inbox_seen >= _I.seq,
+            _R.id == _seen.c.run_id,
+            _R.epoch == _seen.c.epoch,
+        ),
+    )
+)
+_heads = rows("heads", "run_id")
+_STANDING = Statement(
+    select(_R.id, _R.epoch, _R.status, _R.inbox_seq).where(_R.id.in_(select(_heads.c.run_id)))
+)
+
+
+def _insert_of(table: Any, parameter: str, numbers: tuple[str, ...]) -> Statement:
+    """Return an insert of a whole batch into `table`, whose other columns are text."""
+    texts = [item.name for item in table.columns if item.name not in numbers]
+    source = rows(parameter, *texts, numbers=numbers)
+    names = [*texts, *numbers]
+    return Statement(insert(table).from_select(names, select(*(source.c[name] for name in names))))
+
+
+_USAGE_NUMBERS = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "model_calls", "cost_nanos", "unpriced_calls", "saved_input_tokens", "saved_output_tokens",
+    "saved_cost_nanos",
+)  # fmt: skip
+_INSERT_SPANS = _insert_of(schema.spans, "spans", ("seq", "start_ms", "end_ms"))
+_INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *_USAGE_NUMBERS))
+_INSERT_APPROVALS = _insert_of(
+    schema.approvals, "approvals", ("required", "decided_ms", "created_ms", "expires_ms")
+)
+
+
+def append(appends: Sequence[Append]) -> Work[list[tuple[int, tuple[str, ...]]]]:
+    """Write each run's iteration; return its inbox's last number and the runs that it set free.
+
+    All in one transaction. Raises `GroupSplitError` if any of several does not fit; of one alone
+    `FencedError` (it is somebody else's now) or `InboxMovedError` (its change of status is stale).
+    """
+    calls = _calls(appends)
+    answers = dict(zip(calls, (yield tuple(calls.values())), strict=True))
+    written = Counter(row[0] for row in answers["insert"])
+    changed = {row[0] for row in answers.get("change", ())}
+    standing = {row[0]: tuple(row[1:]) for row in answers["standing"]}
+    for item in appends:
+        epoch, *_ = standing.get(item.run_id, (None,))
+        fits = epoch == item.epoch and written[item.run_id] == len(item.entries)
+        if not fits or (item.change and item.run_id not in changed):
+            raise _refusal(appends, item, standing.get(item.run_id))
+    freed = tuple(row[0] for row in answers.get("promote", ()))
+    return [(standing[item.run_id][2], freed) for item in appends]
+
+
+def _refusal(
+    appends: Sequence[Append], item: Append, standing: tuple[Any, ...] | None
+) -> MilepostError:
+    """Return why this append does not fit."""
+    if len(appends) > 1:
+        return GroupSplitError(f"run {item.run_id} was not written with its group")
+    if item.change and standing is not None and standing[:2] == (item.epoch, "running"):
+        return InboxMovedError(f"run {item.run_id} has a message that was not read yet")
+    return FencedError(f"run {item.run_id} was taken over; stop writing to it")
+
+
+def _calls(appends: Sequence[Append]) -> dict[str, Call]:
+    """Return the statements by name, in the order of the locks that they take.
+
+    A change of status comes before the events that say so, whose guard is the status after it: its
+    row lock is the same that a rival needs before it writes to the log.
+    """
+    calls: dict[str, Call] = {}
+    ending = _ending_rows(appends)
+    if ending:
+        calls["lock"] = LOCK_SESSIONS(ending=rows_of(ending))
+        calls["turn"] = TURN_SESSIONS(ending=rows_of(ending))
+    if changes := [_change_row(item) for item in appends if item.change]:
+        calls["change"] = _CHANGE(changes=rows_of(changes))
+    calls["insert"] = _INSERT(batch=rows_of(_event_rows(appends)))
+    if ending:
+        calls["promote"] = PROMOTE(ending=rows_of(ending), now_ms=ending[0]["now_ms"])
+        calls["withdraw"] = WITHDRAW(ended=rows_of(_ended_rows(appends)))
+    return {**calls, **_beside(appends), "standing": _STANDING(heads=rows_of(_run_rows(appends)))}
+
+
+def _beside(appends: Sequence[Append]) -> dict[str, Call]:
+    """Return the statements for what is written along with events."""
+    calls: dict[str, Call] = {}
+    if seen := [_seen_row(item) for item in appends if item.inbox_consumed]:
+        calls["consume"] = _CONSUME(seen=rows_of(seen))
+    if spans := [row for item in appends for row in _span_rows(item)]:
+        calls["spans"] = _INSERT_SPANS(spans=rows_of(spans))
+    if used := [row for item in appends for row in _usage_rows(item)]:
+        calls["usage"] = _INSERT_USAGE(usage=rows_of(used))
+    if approvals := [row for item in appends for row in _approval_rows(item)]:
+        calls["approvals"] = _INSERT_APPROVALS(approvals=rows_of(approvals))
+    return calls
+
+
+def _run_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
+    return ({"run_id": item.run_id} for item in appends)
+
+
+def _event_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
+    return (
+        {
+            "run_id": item.run_id,
+            "tenant": item.tenant,
+            "append_id": item.append_id,
+            "status": item.change.status if item.change else "running",
+            "type": entry.type,
+            "data": entry.data,
+            "epoch": item.epoch,
+            "seq": seq,
+            "time_ms": entry.time_ms,
+        }
+        for item in appends
+        for seq, entry in enumerate(item.entries, start=item.head + 1)
+    )
+
+
+def _change_row(item: Append) -> dict[str, Any]:
+    change = item.change
+    assert change is not None
+    return {
+        "run_id": item.run_id,
+        "tenant": item.tenant,
+        "status": change.status,
+        "waiting_for": change.waiting_for,
+        "outcome": change.outcome,
+        "resume_why": change.resume_why,
+        "epoch": item.epoch,
+        "inbox_seen": item.inbox_seen,
+        "ended_ms": change.ended_ms,
+        "now_ms": item.entries[-1].time_ms,
+    }
+
+
+def _ending_rows(appends: Sequence[Append]) -> list[dict[str, Any]]:
+    return [
+        {"session_id": item.session_id, "tenant": item.tenant, "now_ms": item.change.ended_ms}
+        for item in appends
+        if item.change and item.change.ends
+    ]
+
+
+def _ended_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
+    return (
+        {"run_id": item.run_id, "tenant": item.tenant, "now_ms": item.change.ended_ms}
+        for item in appends
+        if item.change and item.change.ends
+    )
+
+
+def _seen_row(item: Append) -> dict[str, Any]:
+    return {
+        "run_id": item.run_id,
+        "tenant": item.tenant,
+        "epoch": item.epoch,
+        "inbox_seen": item.inbox_seen,
+    }
+
+
+def _span_rows(item: Append) -> Iterable[dict[str, Any]]:
+    for span in item.spans:
+        row = {name: getattr(span, name) for name in span.__slots__}
+        row["attributes"] = orjson.dumps(span.attributes).decode()
+        row["tenant"] = item.tenant
+        yield row
+
+
+def _usage_rows(item: Append) -> Iterable[dict[str, Any]]:
+    for used in item.usage:
+        yield {
+            "run_id": item.run_id,
+            "tenant": item.tenant,
+            "seq": used.seq,
+            "session_id": used.session_id,
+            "agent": used.agent,
+            "model": used.model,
+            "user_id": used.user,
+            "metadata": used.metadata,
+            "time_ms": used.time_ms,
+            **{name: getattr(used.usage, name) for name in _USAGE_NUMBERS},
+        }
+
+
+def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:
+    for asked in item.approvals:
+        row = asdict(asked)
+        row["user_id"] = row.pop("user")
+        yield {**row, "tenant": item.tenant, "status": "pending", "required": 1}
+
+
+_READ = Statement(
+    select(_E.seq, _E.type, _E.time_ms, _E.data)
+    .where(_E.run_id == text("run_id"), _E.tenant == text("tenant"))
+    .where(_E.seq > number("after"), _E.seq <= number("through"))
+    .order_by(_E.seq)
+    .limit(number("limit"))
+)
+_READ_TOGETHER = Statement(
+    select(_E.run_id, _E.seq, _E.type, _E.time_ms, _E.data)
+    .where(_E.run_id.in_(select(_heads.c.run_id)))
+    .order_by(_E.run_id, _E.seq)
+)
+_HEAD = Statement(
+    select(func.coalesce(func.max(_E.seq), 0)).where(
+        _E.run_id == text("run_id"), _E.tenant == text("tenant")
+    )
+)
+_HEADS = Statement(
+    select(_E.run_id, func.max(_E.seq))
+    .where(_E.run_id.in_(select(_heads.c.run_id)))
+    .group_by(_E.run_id)
+)
+_MINE = Statement(
+    select(_E.append_id).where(
+        _E.run_id == text("run_id"), _E.tenant == text("tenant"), _E.seq == number("seq")
+    )
+)
+_INBOX = Statement(
+    select(schema.inbox.c.seq, schema.inbox.c.kind, schema.inbox.c.data)
+    .where(
+        schema.inbox.c.run_id == text("run_id"),
+        schema.inbox.c.tenant == text("tenant"),
+        schema.inbox.c.seq > number("after"),
+    )
+    .order_by(schema.inbox.c.seq)
+)
+SEQ_MAX = 2**62
+
+
+def read(
+    tenant: str, run_id: str, *, after: int = 0, through: int = SEQ_MAX, limit: int = READ_MAX
+) -> Work[list[LogEntry]]:
+    """Return up to `limit` events behind `after`, up to and with `through`."""
+    found = yield _READ(tenant=tenant, run_id=run_id, after=after, through=through, limit=limit)
+    return [LogEntry(*row) for row in found]
+
+
+def read_all(tenant: str, run_id: str, *, through: int = SEQ_MAX) -> Work[list[LogEntry]]:
+    """Return the whole log up to and with `through`."""
+    return (yield from read(tenant, run_id, through=through, limit=SEQ_MAX))
+
+
+def read_together(run_ids: Iterable[str]) -> Call:
+    """Return the statement that reads several whole logs: rows of run, seq, type, time and data."""
+    return _READ_TOGETHER(heads=rows_of({"run_id": run_id} for run_id in run_ids))
+
+
+def head(tenant: str, run_id: str) -> Work[int]:
+    """Return the seq of the run's last event."""
+    ((seq,),) = yield _HEAD(tenant=tenant, run_id=run_id)
+    return int(seq)
+
+
+def heads(run_ids: Iterable[str]) -> Work[dict[str, int]]:
+    """Return the seq of the last event of each run that has one."""
+    found = yield _HEADS(heads=rows_of({"run_id": run_id} for run_id in run_ids))
+    return dict(found)
+
+
+def landed(item: Append) -> Work[bool]:
+    """Say whether this very append is in the log: after a broken connection nobody else knows."""
+    found = yield _MINE(tenant=item.tenant, run_id=item.run_id, seq=item.head + 1)
+    return bool(found) and found[0][0] == item.append_id
+
+
+def inbox(tenant: str, run_id: str, after: int) -> Work[list[InboxMessage]]:
+    """Return what came in for the run behind `after`."""
+    found = yield _INBOX(tenant=tenant, run_id=run_id, after=after)
+    return [InboxMessage(*row) for row in found]

@@ -1,0 +1,273 @@
+"""Which worker holds which run: claims, leases, and what becomes of a dead worker's runs.
+
+Only the database's clock judges a lease. A worker's id is never used again.
+"""
+
+from collections.abc import Sequence
+
+import orjson
+from sqlalchemy import case, exists, func, insert, null, select, update
+
+from milepost.core.codec import encode
+from milepost.core.errors import FencedError
+from milepost.core.events import RunResumed, RunStarted
+from milepost.store import log, schema
+from milepost.store.dialect import now_ms, number, rows, text, word
+from milepost.store.records import Claim, LogEntry
+from milepost.store.work import Row, Statement, Work
+
+CLAIM_MAX = 10
+SWEEP_MAX = 100
+CRASH_BACKOFF_MS = (0, 1_000, 5_000, 25_000)
+
+_W = schema.workers.c
+_R = schema.runs.c
+_E = schema.events.c
+
+_REGISTER = Statement(
+    insert(schema.workers).values(
+        id=text("worker"),
+        until_ms=now_ms() + number("ttl_ms"),
+        dead=0,
+        started_ms=now_ms(),
+    )
+)
+_RENEW = Statement(
+    update(schema.workers)
+    .where(_W.id == text("worker"), _W.dead == 0)
+    .values(until_ms=now_ms() + number("ttl_ms"))
+    .returning(_W.id)
+)
+_DISMISS = Statement(update(schema.workers).where(_W.id == text("worker")).values(dead=1))
+_DISMISS_OTHERS = Statement(
+    update(schema.workers).where(_W.id != text("worker"), _W.dead == 0).values(dead=1)
+)
+
+_alive = exists().where(_W.id == text("worker"), _W.dead == 0, _W.until_ms > now_ms())
+
+
+def _claim(*, fair: bool) -> Statement:
+    """Return the claim; the fair one ignores lanes, so that the low ones never starve."""
+    order = (_R.run_at_ms, _R.id) if fair else (_R.lane.desc(), _R.run_at_ms, _R.id)
+    # A CTE, never `id IN (SELECT ... LIMIT n)`: that may run twice and lock more than n rows.
+    pick = (
+        select(_R.id)
+        .where(_R.status == word("queued"), _R.run_at_ms <= now_ms(), _alive)
+        .order_by(*order)
+        .limit(number("limit"))
+        .with_for_update(skip_locked=True)
+        .cte("pick")
+    )
+    return Statement(
+        update(schema.runs)
+        .where(_R.id.in_(select(pick.c.id)), _R.status == word("queued"))
+        .values(status="running", owner=text("worker"), epoch=_R.epoch + 1)
+        .returning(
+            _R.id,
+            _R.tenant,
+            _R.session_id,
+            _R.agent_id,
+            _R.agent_version,
+            _R.user_id,
+            _R.epoch,
+            _R.inbox_seq,
+            _R.metadata,
+            _R.trace_parent,
+            _R.resume_why,
+            select(schema.sessions.c.turns)
+            .where(schema.sessions.c.id == _R.session_id)
+            .scalar_subquery(),
+        )
+    )
+
+
+_CLAIM = _claim(fair=False)
+_CLAIM_FAIR = _claim(fair=True)
+
+_claimed = rows(
+    "claimed", "run_id", "tenant", "append_id", "type", "data", numbers=("epoch", "time_ms")
+)
+_later = schema.events.alias("later")
+_BEGIN = Statement(
+    insert(schema.events)
+    .from_select(
+        ["run_id", "seq", "tenant", "epoch", "append_id", "type", "time_ms", "data"],
+        select(
+            _claimed.c.run_id,
+            select(func.coalesce(func.max(_later.c.seq), 0) + 1)
+            .where(_later.c.run_id == _claimed.c.run_id)
+            .scalar_subquery(),
+            _claimed.c.tenant,
+            _claimed.c.epoch,
+            _claimed.c.append_id,
+            _claimed.c.type,
+            _claimed.c.time_ms,
+            _claimed.c.data,
+        ),
+    )
+    .returning(_E.run_id, _E.seq)
+)
+
+_expired = (
+    select(_W.id)
+    .where(_W.dead == 0, _W.until_ms <= now_ms())
+    .limit(SWEEP_MAX)
+    .with_for_update(skip_locked=True)
+    .cte("expired")
+)
+_DECLARE_DEAD = Statement(
+    update(schema.workers)
+    .where(_W.id.in_(select(_expired.c.id)), _W.dead == 0)
+    .values(dead=1)
+    .returning(_W.id)
+)
+
+_holder_lives = exists().where(_W.id == _R.owner, _W.dead == 0)
+_stranded = (
+    select(_R.id)
+    .where(_R.status == word("running"), ~_holder_lives)
+    .limit(SWEEP_MAX)
+    .with_for_update(skip_locked=True, of=schema.runs)
+    .cte("stranded")
+)
+_backoff = case(
+    *((_R.crashes == crashes, wait_ms) for crashes, wait_ms in enumerate(CRASH_BACKOFF_MS[:-1])),
+    else_=CRASH_BACKOFF_MS[-1],
+)
+_REQUEUE = Statement(
+    update(schema.runs)
+    .where(_R.id.in_(select(_stranded.c.id)), _R.status == word("running"))
+    .values(
+        status="queued",
+        owner=null(),
+        crashes=_R.crashes + 1,
+        resume_why="crash",
+        run_at_ms=now_ms() + _backoff,
+    )
+    .returning(_R.id)
+)
+_CRASH = Statement(
+    update(schema.runs)
+    .where(
+        _R.id == text("run_id"),
+        _R.tenant == text("tenant"),
+        _R.epoch == number("epoch"),
+        _R.owner == text("worker"),
+        _R.status == word("running"),
+    )
+    .values(
+        status="queued",
+        owner=null(),
+        crashes=_R.crashes + 1,
+        resume_why="crash",
+        run_at_ms=now_ms() + _backoff,
+    )
+    .returning(_R.id)
+)
+
+
+def register(worker: str, ttl_ms: int) -> Work[None]:
+    """Make a new worker known, its lease running."""
+    yield _REGISTER(worker=worker, ttl_ms=ttl_ms)
+
+
+def renew(worker: str, ttl_ms: int) -> Work[None]:
+    """Extend the worker's lease; raise `FencedError` if it has been declared dead."""
+    renewed = yield _RENEW(worker=worker, ttl_ms=ttl_ms)
+    if not renewed:
+        raise FencedError(f"worker {worker} was declared dead; go on under a new id")
+
+
+def dismiss(worker: str) -> Work[None]:
+    """Let a worker go: its lease is over."""
+    yield _DISMISS(worker=worker)
+
+
+def dismiss_others(worker: str) -> Work[None]:
+    """Declare every other worker dead: the holder of an embedded database's lock is alone."""
+    yield _DISMISS_OTHERS(worker=worker)
+
+
+def claim(
+    worker: str, limit: int, append_id: str, time_ms: int, *, fair: bool = False
+) -> Work[list[Claim]]:
+    """Take up to `limit` runs that are ready, for a worker whose lease stands.
+
+    The claim is itself an event, and its seq is the head from which the worker may append: a
+    worker that read the newest log later could adopt a successor's head and pass for it.
+    """
+    statement = _CLAIM_FAIR if fair else _CLAIM
+    taken = yield statement(worker=worker, limit=limit)
+    if not taken:
+        return []
+    begun = [_begun(row, worker, append_id, time_ms) for row in taken]
+    fresh = [row[0] for row in taken if row[6] == 1]
+    begin = _BEGIN(claimed=orjson.dumps(begun).decode())
+    heads, found = yield (begin, log.read_together(fresh))
+    logs: dict[str, list[LogEntry]] = {run_id: [] for run_id in fresh}
+    for run_id, *entry in found:
+        logs[run_id].append(LogEntry(*entry))
+    return _claims(taken, dict(heads), logs)
+
+
+def _begun(row: Row, worker: str, append_id: str, time_ms: int) -> dict[str, str | int]:
+    epoch, why = row[6], row[10]
+    event = RunStarted(epoch, worker) if epoch == 1 else RunResumed(epoch, worker, why or "crash")
+    return {
+        "run_id": row[0],
+        "tenant": row[1],
+        "append_id": append_id,
+        "type": event.type,
+        "data": encode(event).decode(),
+        "epoch": epoch,
+        "time_ms": time_ms,
+    }
+
+
+def _claims(
+    taken: Sequence[Row], heads: dict[str, int], logs: dict[str, list[LogEntry]]
+) -> list[Claim]:
+    return [
+        Claim(
+            run_id=row[0],
+            tenant=row[1],
+            session_id=row[2],
+            agent_id=row[3],
+            agent_version=row[4],
+            user=row[5],
+            epoch=row[6],
+            head=heads[row[0]],
+            inbox_seq=row[7],
+            turns=row[11],
+            metadata=row[8],
+            trace_parent=row[9],
+            entries=tuple(logs[row[0]]) if row[0] in logs else None,
+        )
+        for row in taken
+    ]
+
+
+def sweep() -> Work[list[str]]:
+    """Declare lapsed workers dead and queue the runs of the dead; return those runs."""
+    yield _DECLARE_DEAD()
+    stranded = yield _REQUEUE()
+    return [run_id for (run_id,) in stranded]
+
+
+def crash(tenant: str, run_id: str, epoch: int, worker: str) -> Work[bool]:
+    """Queue a run again whose driving failed, if it is still this worker's under this epoch."""
+    crashed = yield _CRASH(tenant=tenant, run_id=run_id, epoch=epoch, worker=worker)
+    return bool(crashed)
+
+
+_LOAD = Statement(
+    select(_R.status, func.count())
+    .where(_R.status.in_([word(s) for s in (*schema.PENDING, "running", "waiting")]))
+    .group_by(_R.status)
+)
+
+
+def load() -> Work[dict[str, int]]:
+    """Return how many runs are in each status that is not an end."""
+    counted = yield _LOAD()
+    return dict(counted)

@@ -1,0 +1,187 @@
+"""What goes into the store and what comes out of it, as plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from milepost.core.spans import Span
+from milepost.core.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event, encoded: `data` is its JSON."""
+
+    type: str
+    time_ms: int
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An event as it stands in the log."""
+
+    seq: int
+    type: str
+    time_ms: int
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be queued. `scheduled_ms` is None unless it is to start later.
+
+    `metadata` is encoded JSON; `request` is the idempotency key with the hash of its request.
+    """
+
+    id: str
+    tenant: str
+    session_id: str
+    session_is_new: bool
+    agent_id: str
+    agent: str
+    agent_version: int
+    user: str | None
+    metadata: str
+    lane: int
+    created_ms: int
+    scheduled_ms: int | None
+    deadline_ms: int | None
+    trace_parent: str | None
+    queued: Entry
+    request: "Request | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An idempotent request: `scope` is its method and path, `hash` covers its body."""
+
+    scope: str
+    key: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that a worker now holds. It may append from `head` on, as long as `epoch` stands.
+
+    `turns` is how many runs of its session ended before it.
+
+    `entries` is the log where the claim brought it along, which it does for a run's first claim.
+    """
+
+    run_id: str
+    tenant: str
+    session_id: str
+    agent_id: str
+    agent_version: int
+    user: str | None
+    epoch: int
+    head: int
+    inbox_seq: int
+    turns: int
+    metadata: str
+    trace_parent: str | None
+    entries: tuple[LogEntry, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What one model call took, and to whose account."""
+
+    seq: int
+    session_id: str
+    agent: str
+    model: str
+    user: str | None
+    metadata: str
+    time_ms: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class NewApproval:
+    """A question to people; `arguments` is encoded JSON."""
+
+    id: str
+    run_id: str
+    session_id: str
+    agent: str
+    user: str | None
+    call_id: str
+    tool: str
+    arguments: str
+    digest: str
+    preview: str
+    reason: str
+    created_ms: int
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an append makes of its run, besides its log. JSON columns come encoded."""
+
+    status: str
+    waiting_for: str | None = None
+    outcome: str | None = None
+    ended_ms: int | None = None
+    resume_why: str | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Say whether the run is over with this."""
+        return self.ended_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One iteration of a run: events after `head`, and all that changes with them.
+
+    `inbox_seen` is the last message from outside that these events take account of; a change of
+    status is refused while there is a later one.
+    """
+
+    run_id: str
+    tenant: str
+    session_id: str
+    epoch: int
+    head: int
+    append_id: str
+    entries: tuple[Entry, ...]
+    inbox_seen: int
+    inbox_consumed: bool = False
+    change: Change | None = None
+    spans: tuple[Span, ...] = ()
+    usage: tuple[UsageRow, ...] = ()
+    approvals: tuple[NewApproval, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InboxMessage:
+    """Something from outside for a run: `kind` says what, `data` is encoded JSON."""
+
+    seq: int
+    kind: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs a search is after; None means any."""
+
+    status: str | None = None
+    agent: str | None = None
+    session_id: str | None = None
+    user: str | None = None
+    created_after_ms: int | None = None
+    created_before_ms: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A stretch of a list, sorted by id: what comes behind `after`, newest first unless said."""
+
+    limit: int
+    after: str | None = None
+    ascending: bool = False

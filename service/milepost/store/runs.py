@@ -1,0 +1,575 @@
+"""Runs from the outside: creating, finding, and what the API may do to one that no worker holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import case, exists, func, insert, null, select, update
+
+from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
+from milepost.store import log, schema
+from milepost.store.dialect import json_text, number, rows, text, word, words
+from milepost.store.records import Entry, NewRun, Page, RunFilter
+from milepost.store.work import Statement, Work
+
+IDEMPOTENCY_TTL_MS = 24 * 3_600_000
+
+_R = schema.runs.c
+_S = schema.sessions.c
+_I = schema.idempotency.c
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as the table has it; JSON columns are still encoded."""
+
+    id: str
+    tenant: str
+    session_id: str
+    agent_id: str
+    agent: str
+    agent_version: int
+    user: str | None
+    status: str
+    epoch: int
+    lane: int
+    created_ms: int
+    ended_ms: int | None
+    deadline_ms: int | None
+    run_at_ms: int
+    metadata: str
+    trace_parent: str | None
+    waiting_for: str | None
+    outcome: str | None
+    cancel_ms: int | None
+
+
+_COLUMNS = (
+    _R.id, _R.tenant, _R.session_id, _R.agent_id, _R.agent, _R.agent_version, _R.user_id,
+    _R.status, _R.epoch, _R.lane, _R.created_ms, _R.ended_ms, _R.deadline_ms, _R.run_at_ms,
+    _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What became of a request for a run: its id and status, and whether it was there before."""
+
+    run_id: str
+    status: str
+    replayed: bool = False
+
+
+class RequestConflictError(ConflictError):
+    """The idempotency key was used for another request."""
+
+    code = "idempotency_key_reused"
+
+
+_requests = rows(
+    "requests", "tenant", "scope", "key", "request_hash", "resource_id", numbers=("created_ms",)
+)
+_FORGET = Statement(
+    schema.idempotency.delete().where(
+        _I.created_ms < number("before_ms"),
+        exists().where(
+            _requests.c.tenant == _I.tenant,
+            _requests.c.scope == _I.scope,
+            _requests.c.key == _I.key,
+        ),
+    )
+)
+_FIND_REQUESTS = Statement(
+    select(_I.tenant, _I.scope, _I.key, _I.request_hash, _I.resource_id).select_from(
+        schema.idempotency.join(
+            _requests,
+            (_requests.c.tenant == _I.tenant)
+            & (_requests.c.scope == _I.scope)
+            & (_requests.c.key == _I.key),
+        )
+    )
+)
+_REMEMBER = Statement(
+    insert(schema.idempotency).from_select(
+        ["tenant", "scope", "key", "request_hash", "resource_id", "created_ms"],
+        select(
+            _requests.c.tenant,
+            _requests.c.scope,
+            _requests.c.key,
+            _requests.c.request_hash,
+            _requests.c.resource_id,
+            _requests.c.created_ms,
+        ),
+    )
+)
+
+_sessions = rows("sessions_new", "id", "tenant", "user_id", numbers=("now_ms",))
+_ADD_SESSIONS = Statement(
+    insert(schema.sessions).from_select(
+        ["id", "tenant", "user_id", "created_ms", "updated_ms"],
+        select(
+            _sessions.c.id,
+            _sessions.c.tenant,
+            _sessions.c.user_id,
+            _sessions.c.now_ms,
+            _sessions.c.now_ms,
+        ),
+    )
+)
+_joined = rows("joined", "id", "tenant", numbers=("now_ms",))
+_LOCK_SESSIONS = Statement(
+    select(_S.id, _S.tenant)
+    .where(_S.id.in_(select(_joined.c.id)))
+    .order_by(_S.id)
+    .with_for_update()
+)
+
+_new = rows(
+    "new",
+    "id", "tenant", "session_id", "agent_id", "agent", "user_id", "metadata", "trace_parent",
+    numbers=("agent_version", "lane", "created_ms", "scheduled_ms", "deadline_ms"),
+)  # fmt: skip
+_active = schema.runs.alias("active")
+_session_is_busy = exists().where(
+    _active.c.session_id == _new.c.session_id,
+    _active.c.status.in_(words((*schema.ACTIVE, "blocked"))),
+)
+_ADD_RUNS = Statement(
+    insert(schema.runs)
+    .from_select(
+        [
+            "id", "tenant", "session_id", "agent_id", "agent", "agent_version", "user_id",
+            "status", "lane", "run_at_ms", "wake_at_ms", "deadline_ms", "created_ms", "metadata",
+            "trace_parent",
+        ],
+        select(
+            _new.c.id,
+            _new.c.tenant,
+            _new.c.session_id,
+            _new.c.agent_id,
+            _new.c.agent,
+            _new.c.agent_version,
+            _new.c.user_id,
+            case(
+                (_new.c.scheduled_ms.is_not(None), word("scheduled")),
+                (_session_is_busy, word("blocked")),
+                else_=word("queued"),
+            ),
+            _new.c.lane,
+            func.coalesce(_new.c.scheduled_ms, _new.c.created_ms),
+            func.coalesce(_new.c.scheduled_ms, _new.c.deadline_ms),
+            _new.c.deadline_ms,
+            _new.c.created_ms,
+            _new.c.metadata,
+            _new.c.trace_parent,
+        ),
+    )
+    .returning(_R.id, _R.status)
+)  # fmt: skip
+
+_first = rows(
+    "first", "run_id", "tenant", "append_id", "type", "data", numbers=("seq", "epoch", "time_ms")
+)
+_ADD_EVENTS = Statement(
+    insert(schema.events).from_select(
+        ["run_id", "seq", "tenant", "epoch", "append_id", "type", "time_ms", "data"],
+        select(
+            _first.c.run_id,
+            _first.c.seq,
+            _first.c.tenant,
+            _first.c.epoch,
+            _first.c.append_id,
+            _first.c.type,
+            _first.c.time_ms,
+            _first.c.data,
+        ),
+    )
+)
+_queue = select(_R.id).where(_R.status.in_(words(schema.PENDING))).limit(number("limit")).subquery()
+_QUEUE_LENGTH = Statement(select(func.count()).select_from(_queue))
+
+
+def create(
+    wanted: Sequence[NewRun], *, queue_max: int | None = None
+) -> Work[list[Created | Exception]]:
+    """Queue runs, each in its session's turn; return what became of each, in order.
+
+    A run whose session is unknown, or whose idempotency key was used, is answered in its place and
+    leaves no trace. No two of `wanted` may share a session or an idempotency key.
+    """
+    outcomes: dict[str, Created | Exception] = {}
+    if queue_max is not None:
+        ((length,),) = yield _QUEUE_LENGTH(limit=queue_max + 1)
+        if length + len(wanted) > queue_max and len(wanted) > 1:
+            raise log.GroupSplitError("the queue is nearly full; admit one at a time")
+        if length >= queue_max:
+            raise OverloadedError(f"{length} runs are queued, and {queue_max} may be; come back")
+    if any(run.request for run in wanted):
+        yield from _recall(wanted, outcomes)
+    joined = [run for run in wanted if not run.session_is_new and run.id not in outcomes]
+    if joined:
+        yield from _join(joined, outcomes)
+    accepted = [run for run in wanted if run.id not in outcomes]
+    if accepted:
+        yield from _add(accepted, outcomes)
+    return [outcomes[run.id] for run in wanted]
+
+
+def _recall(wanted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
+    """Answer from memory what was asked before."""
+    batch = _dump(_request_row(run) for run in wanted if run.request)
+    before_ms = min(run.created_ms for run in wanted) - IDEMPOTENCY_TTL_MS
+    _, found = yield (
+        _FORGET(requests=batch, before_ms=before_ms),
+        _FIND_REQUESTS(requests=batch),
+    )
+    known = {(tenant, scope, key): (hash_, run) for tenant, scope, key, hash_, run in found}
+    for run in wanted:
+        if not run.request:
+            continue
+        match known.get((run.tenant, run.request.scope, run.request.key)):
+            case None:
+                continue
+            case (run.request.hash, run_id):
+                outcomes[run.id] = Created(run_id, "", replayed=True)
+            case _:
+                outcomes[run.id] = RequestConflictError(
+                    f"Idempotency-Key {run.request.key!r} was used for another request;"
+                    " use a new key"
+                )
+
+
+def _join(joined: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
+    """Lock the sessions that are there already, so that a run that ends sees those behind it."""
+    batch = _dump(
+        {"id": run.session_id, "tenant": run.tenant, "now_ms": run.created_ms} for run in joined
+    )
+    locked = yield _LOCK_SESSIONS(joined=batch)
+    known = set(locked)
+    for run in joined:
+        if (run.session_id, run.tenant) not in known:
+            outcomes[run.id] = session_not_found(run.session_id)
+
+
+def session_not_found(session_id: str) -> NotFoundError:
+    """Return the error for a session that is not there, or not this tenant's."""
+    return NotFoundError(f"there is no session {session_id}", code="session_not_found")
+
+
+def _add(accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
+    sessions = [
+        {
+            "id": run.session_id,
+            "tenant": run.tenant,
+            "user_id": run.user,
+            "now_ms": run.created_ms,
+        }
+        for run in accepted
+        if run.session_is_new
+    ]
+    calls = [_ADD_SESSIONS(sessions_new=_dump(sessions))] if sessions else []
+    if asked := [_request_row(run) for run in accepted if run.request]:
+        calls.append(_REMEMBER(requests=_dump(asked)))
+    answers = yield (
+        *calls,
+        _ADD_RUNS(new=_dump(_run_row(run) for run in accepted)),
+        _ADD_EVENTS(
+            first=_dump(
+                _entry_row(run.id, run.tenant, run.id, epoch=0, seq=1, entry=run.queued)
+                for run in accepted
+            )
+        ),
+    )
+    for run_id, status in answers[-2]:
+        outcomes[run_id] = Created(run_id, status)
+
+
+def _request_row(run: NewRun) -> dict[str, Any]:
+    assert run.request is not None
+    return {
+        "tenant": run.tenant,
+        "scope": run.request.scope,
+        "key": run.request.key,
+        "request_hash": run.request.hash,
+        "resource_id": run.id,
+        "created_ms": run.created_ms,
+    }
+
+
+def _run_row(run: NewRun) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "tenant": run.tenant,
+        "session_id": run.session_id,
+        "agent_id": run.agent_id,
+        "agent": run.agent,
+        "agent_version": run.agent_version,
+        "user_id": run.user,
+        "metadata": run.metadata,
+        "trace_parent": run.trace_parent,
+        "lane": run.lane,
+        "created_ms": run.created_ms,
+        "scheduled_ms": run.scheduled_ms,
+        "deadline_ms": run.deadline_ms,
+    }
+
+
+def _entry_row(
+    run_id: str, tenant: str, append_id: str, *, epoch: int, seq: int, entry: Entry
+) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "tenant": tenant,
+        "append_id": append_id,
+        "type": entry.type,
+        "data": entry.data,
+        "seq": seq,
+        "epoch": epoch,
+        "time_ms": entry.time_ms,
+    }
+
+
+_FIND = Statement(select(*_COLUMNS).where(_R.id == text("run_id"), _R.tenant == text("tenant")))
+
+
+def find(tenant: str, run_id: str) -> Work[RunRow]:
+    """Return the run; raise `NotFoundError` if the tenant has none such."""
+    found = yield _FIND(tenant=tenant, run_id=run_id)
+    if not found:
+        raise NotFoundError(f"there is no run {run_id}", code="run_not_found")
+    return RunRow(*found[0])
+
+
+def landed(run: NewRun) -> Work[Created | None]:
+    """Return what became of this very run, if it is there: ids are never given twice."""
+    found = yield _FIND(tenant=run.tenant, run_id=run.id)
+    return Created(run.id, RunRow(*found[0]).status) if found else None
+
+
+def search(tenant: str, wanted: RunFilter, page: Page) -> Work[list[RunRow]]:
+    """Return the tenant's runs that match, one more than the page holds if there are more."""
+    query = select(*_COLUMNS).where(_R.tenant == tenant)
+    if wanted.status == "queued":
+        query = query.where(_R.status.in_(words(schema.PENDING)))
+    elif wanted.status is not None:
+        query = query.where(_R.status == wanted.status)
+    if wanted.agent is not None:
+        query = query.where((_R.agent == wanted.agent) | (_R.agent_id == wanted.agent))
+    if wanted.session_id is not None:
+        query = query.where(_R.session_id == wanted.session_id)
+    if wanted.user is not None:
+        query = query.where(_R.user_id == wanted.user)
+    if wanted.created_after_ms is not None:
+        query = query.where(_R.created_ms > wanted.created_after_ms)
+    if wanted.created_before_ms is not None:
+        query = query.where(_R.created_ms < wanted.created_before_ms)
+    for key, value in wanted.metadata.items():
+        query = query.where(json_text(_R.metadata, key) == value)
+    found = yield Statement(paged(query, _R.id, page))()
+    return [RunRow(*row) for row in found]
+
+
+def paged(query: Any, key: Any, page: Page) -> Any:
+    """Return `query` cut to a page by its sortable key, and one row more."""
+    if page.after is not None:
+        query = query.where(key > page.after if page.ascending else key < page.after)
+    return query.order_by(key if page.ascending else key.desc()).limit(page.limit + 1)
+
+
+_DELIVER = Statement(
+    update(schema.runs)
+    .where(
+        _R.id == text("run_id"),
+        _R.tenant == text("tenant"),
+        _R.status.not_in(words(schema.ENDED)),
+    )
+    .values(
+        inbox_seq=_R.inbox_seq + 1,
+        status=case((_R.status == word("waiting"), word("queued")), else_=_R.status),
+        waiting_for=case((_R.status == word("waiting"), null()), else_=_R.waiting_for),
+        resume_why=case((_R.status == word("waiting"), text("why")), else_=_R.resume_why),
+        run_at_ms=case((_R.status == word("waiting"), number("now_ms")), else_=_R.run_at_ms),
+        cancel_ms=func.coalesce(_R.cancel_ms, number("cancel_ms")),
+        wake_at_ms=func.coalesce(number("wake_at_ms"), _R.wake_at_ms),
+    )
+    .returning(_R.inbox_seq, _R.status)
+)
+_PUT = Statement(
+    insert(schema.inbox).values(
+        run_id=text("run_id"),
+        seq=number("seq"),
+        tenant=text("tenant"),
+        kind=text("kind"),
+        data=text("data"),
+        created_ms=number("now_ms"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message for a run from outside; `why` is how a waiting run says that it was resumed."""
+
+    kind: str
+    data: str
+    why: str
+    now_ms: int
+    cancel_grace_ms: int | None = None
+
+
+def deliver(tenant: str, run_id: str, letter: Letter) -> Work[str | None]:
+    """Put a message into the run's inbox, and queue the run if it waits; return its status then.
+
+    None if the run is over: nobody would read it.
+    """
+    cancels = letter.cancel_grace_ms is not None
+    moved = yield _DELIVER(
+        tenant=tenant,
+        run_id=run_id,
+        why=letter.why,
+        now_ms=letter.now_ms,
+        cancel_ms=letter.now_ms if cancels else None,
+        wake_at_ms=letter.now_ms + (letter.cancel_grace_ms or 0) if cancels else None,
+    )
+    if not moved:
+        return None
+    ((seq, status),) = moved
+    yield _PUT(
+        run_id=run_id,
+        seq=seq,
+        tenant=tenant,
+        kind=letter.kind,
+        data=letter.data,
+        now_ms=letter.now_ms,
+    )
+    return str(status)
+
+
+_STOP = Statement(
+    update(schema.runs)
+    .where(
+        _R.id == text("run_id"),
+        _R.tenant == text("tenant"),
+        _R.epoch == number("epoch"),
+        _R.status == text("was"),
+    )
+    .values(
+        status=text("status"),
+        owner=null(),
+        epoch=_R.epoch + 1,
+        outcome=text("outcome"),
+        waiting_for=null(),
+        wake_at_ms=null(),
+        ended_ms=number("now_ms"),
+        turn=select(_S.turns).where(_S.id == _R.session_id).scalar_subquery(),
+    )
+    .returning(_R.epoch)
+)
+_HEAD = Statement(
+    select(func.coalesce(func.max(schema.events.c.seq), 0)).where(
+        schema.events.c.run_id == text("run_id"), schema.events.c.tenant == text("tenant")
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run that no worker may go on with is to end."""
+
+    status: str
+    outcome: str
+    entries: tuple[Entry, ...]
+
+
+def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str]]]:
+    """End a run from outside, fencing off whoever holds it.
+
+    Returns the seq of the first of the ending's entries, and the runs that were set free.
+
+    A compare-and-set on the status and epoch that `row` was read with; raises `StaleError` if it
+    moved since.
+    """
+    now = ending.entries[-1].time_ms
+    batch = _dump([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now}])
+    yield log.LOCK_SESSIONS(ending=batch)
+    yield log.TURN_SESSIONS(ending=batch)
+    stopped = yield _STOP(
+        run_id=row.id,
+        tenant=row.tenant,
+        epoch=row.epoch,
+        was=row.status,
+        status=ending.status,
+        outcome=ending.outcome,
+        now_ms=now,
+    )
+    if not stopped:
+        raise StaleError(f"run {row.id} is no longer {row.status}; look again")
+    ((head,),) = yield _HEAD(run_id=row.id, tenant=row.tenant)
+    added = [
+        _entry_row(row.id, row.tenant, append_id, epoch=stopped[0][0], seq=seq, entry=entry)
+        for seq, entry in enumerate(ending.entries, start=head + 1)
+    ]
+    yield _ADD_EVENTS(first=_dump(added))
+    freed, _ = yield (
+        log.PROMOTE(ending=batch, now_ms=now),
+        log.WITHDRAW(ended=_dump([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
+    )
+    return head + 1, [run_id for (run_id,) in freed]
+
+
+class StaleError(ConflictError):
+    """What was read is no longer so; read it again."""
+
+    code = "stale"
+    retryable = True
+
+
+_DUE = Statement(
+    select(*_COLUMNS)
+    .where(
+        _R.wake_at_ms <= number("now_ms"),
+        _R.status.not_in(words(schema.ENDED)),
+    )
+    .order_by(_R.wake_at_ms)
+    .limit(number("limit"))
+)
+_busy = schema.runs.alias("busy")
+_PROMOTE_SCHEDULED = Statement(
+    update(schema.runs)
+    .where(_R.id == text("run_id"), _R.tenant == text("tenant"), _R.status == word("scheduled"))
+    .values(
+        status=case(
+            (
+                exists().where(
+                    _busy.c.session_id == _R.session_id,
+                    _busy.c.status.in_(words((*schema.ACTIVE, "blocked"))),
+                ),
+                word("blocked"),
+            ),
+            else_=word("queued"),
+        ),
+        wake_at_ms=_R.deadline_ms,
+        run_at_ms=number("now_ms"),
+    )
+    .returning(_R.status)
+)
+
+
+def due(now_ms: int, limit: int) -> Work[list[RunRow]]:
+    """Return runs for which a time has come: to start, to expire, or to be cancelled by force."""
+    found = yield _DUE(now_ms=now_ms, limit=limit)
+    return [RunRow(*row) for row in found]
+
+
+def start_scheduled(row: RunRow, now_ms: int) -> Work[str | None]:
+    """Move a scheduled run into its session's turn; return its status, None if it moved already."""
+    yield log.LOCK_SESSIONS(
+        ending=_dump([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now_ms}])
+    )
+    moved = yield _PROMOTE_SCHEDULED(run_id=row.id, tenant=row.tenant, now_ms=now_ms)
+    return str(moved[0][0]) if moved else None
+
+
+def _dump(batch: Any) -> str:
+    return orjson.dumps(list(batch)).decode()

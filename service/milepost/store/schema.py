@@ -1,0 +1,332 @@
+"""The tables. Every row has a tenant; times are Unix milliseconds; JSON is opaque text.
+
+`events` is only ever inserted into. Nothing that an index of `runs` covers changes while a run is
+running, so that Postgres updates its row in place.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+ACTIVE = ("queued", "running", "waiting")
+PENDING = ("scheduled", "blocked", "queued")
+ENDED = ("completed", "incomplete", "failed", "cancelled", "expired")
+
+
+def _number(name: str, default: int | None = None) -> Column[int]:
+    if default is None:
+        return Column(name, BigInteger)
+    return Column(name, BigInteger, nullable=False, server_default=str(default))
+
+
+def _text(name: str, default: str | None = None) -> Column[str]:
+    if default is None:
+        return Column(name, Text, nullable=False)
+    return Column(name, Text, nullable=False, server_default=default)
+
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _number("until_ms", 0),
+    Column("dead", SmallInteger, nullable=False, server_default="0"),
+    _number("started_ms", 0),
+    postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("name"),
+    Column("version", Integer, nullable=False),
+    _number("created_ms", 0),
+    _number("deleted_ms"),
+    Index(
+        "uq_agents_name",
+        "tenant",
+        "name",
+        unique=True,
+        sqlite_where=text("deleted_ms IS NULL"),
+        postgresql_where=text("deleted_ms IS NULL"),
+    ),
+)
+
+agent_versions = Table(
+    "agent_versions",
+    metadata,
+    Column("agent_id", Text, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    _text("tenant"),
+    _text("definition"),
+    _number("created_ms", 0),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    Column("user_id", Text),
+    Column("title", Text),
+    _text("metadata", "{}"),
+    Column("version", Integer, nullable=False, server_default="1"),
+    Column("turns", Integer, nullable=False, server_default="0"),
+    _number("created_ms", 0),
+    _number("updated_ms", 0),
+    Index(None, "tenant", "id"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("session_id"),
+    _text("agent_id"),
+    _text("agent"),
+    Column("agent_version", Integer, nullable=False),
+    Column("user_id", Text),
+    _text("status"),
+    Column("lane", SmallInteger, nullable=False, server_default="0"),
+    _number("run_at_ms", 0),
+    _number("wake_at_ms"),
+    _number("epoch", 0),
+    Column("owner", Text),
+    Column("resume_why", Text),
+    Column("crashes", Integer, nullable=False, server_default="0"),
+    _number("deadline_ms"),
+    _number("cancel_ms"),
+    _number("inbox_seq", 0),
+    Column("turn", Integer),
+    _number("created_ms", 0),
+    _number("ended_ms"),
+    _text("metadata", "{}"),
+    Column("trace_parent", Text),
+    Column("waiting_for", Text),
+    Column("outcome", Text),
+    Index(
+        "ix_runs_ready",
+        text("lane DESC"),
+        "run_at_ms",
+        "id",
+        sqlite_where=text("status = 'queued'"),
+        postgresql_where=text("status = 'queued'"),
+    ),
+    Index(
+        "ix_runs_owned",
+        "owner",
+        sqlite_where=text("status = 'running'"),
+        postgresql_where=text("status = 'running'"),
+    ),
+    Index(
+        "ix_runs_timers",
+        "wake_at_ms",
+        sqlite_where=text("wake_at_ms IS NOT NULL"),
+        postgresql_where=text("wake_at_ms IS NOT NULL"),
+    ),
+    Index(
+        "ix_runs_blocked",
+        "session_id",
+        "id",
+        sqlite_where=text("status = 'blocked'"),
+        postgresql_where=text("status = 'blocked'"),
+    ),
+    Index(
+        "uq_runs_active",
+        "session_id",
+        unique=True,
+        sqlite_where=text("status IN ('queued', 'running', 'waiting')"),
+        postgresql_where=text("status IN ('queued', 'running', 'waiting')"),
+    ),
+    Index(None, "tenant", "id"),
+    Index(None, "session_id", "turn"),
+    postgresql_with={"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.01},
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    _text("tenant"),
+    _number("epoch", 0),
+    _text("append_id"),
+    _text("type"),
+    _number("time_ms", 0),
+    _text("data"),
+    sqlite_with_rowid=False,
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    _text("tenant"),
+    _text("kind"),
+    _text("data"),
+    _number("created_ms", 0),
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("run_id"),
+    _text("session_id"),
+    _text("agent"),
+    Column("user_id", Text),
+    _text("call_id"),
+    _text("tool"),
+    _text("arguments"),
+    _text("digest"),
+    _text("preview"),
+    _text("reason"),
+    _text("status", "pending"),
+    Column("required", Integer, nullable=False, server_default="1"),
+    Column("decided_by", Text),
+    Column("decision", Text),
+    Column("comment", Text),
+    _number("decided_ms"),
+    _number("created_ms", 0),
+    _number("expires_ms", 0),
+    Index(None, "tenant", "status", "id"),
+    Index(None, "run_id"),
+    Index(
+        "ix_approvals_expiry",
+        "expires_ms",
+        sqlite_where=text("status = 'pending'"),
+        postgresql_where=text("status = 'pending'"),
+    ),
+)
+
+votes = Table(
+    "votes",
+    metadata,
+    Column("approval_id", Text, primary_key=True),
+    Column("voter", Text, primary_key=True),
+    _text("tenant"),
+    _text("decision"),
+    _text("digest"),
+    Column("comment", Text),
+    _number("created_ms", 0),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    _text("request_hash"),
+    _text("resource_id"),
+    _number("created_ms", 0),
+    Index(None, "created_ms"),
+)
+
+spans = Table(
+    "spans",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    _text("tenant"),
+    _text("trace_id"),
+    _text("span_id"),
+    Column("parent_id", Text),
+    _text("kind"),
+    _text("name"),
+    _number("start_ms", 0),
+    _number("end_ms", 0),
+    _text("status"),
+    Column("error", Text),
+    Column("model", Text),
+    Column("tool", Text),
+    _text("attributes", "{}"),
+    Index(None, "tenant", "tool", "run_id"),
+    Index(None, "tenant", "model", "run_id"),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    _text("tenant"),
+    _text("session_id"),
+    _text("agent"),
+    _text("model"),
+    Column("user_id", Text),
+    _text("metadata", "{}"),
+    _number("time_ms", 0),
+    _number("input_tokens", 0),
+    _number("output_tokens", 0),
+    _number("cache_read_tokens", 0),
+    _number("cache_write_tokens", 0),
+    _number("reasoning_tokens", 0),
+    _number("model_calls", 0),
+    _number("cost_nanos", 0),
+    _number("unpriced_calls", 0),
+    _number("saved_input_tokens", 0),
+    _number("saved_output_tokens", 0),
+    _number("saved_cost_nanos", 0),
+    Index(None, "tenant", "time_ms"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("name"),
+    _text("hash"),
+    _text("hint"),
+    _text("scopes"),
+    Column("subject", Text),
+    _number("created_ms", 0),
+    _number("expires_ms"),
+    _number("revoked_ms"),
+    Index(None, "hash", unique=True),
+    Index(None, "tenant", "id"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("actor"),
+    _text("action"),
+    _text("target"),
+    _text("details", "{}"),
+    _number("time_ms", 0),
+    Index(None, "tenant", "id"),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    _text("ciphertext"),
+    _number("created_ms", 0),
+)

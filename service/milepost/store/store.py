@@ -1,0 +1,99 @@
+"""The store as the rest of the service holds it: an engine, and group commit for the hot path."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from milepost.core.errors import FencedError
+from milepost.store import log, runs
+from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
+from milepost.store.lane import Lane
+from milepost.store.records import Append, NewRun
+from milepost.store.work import Work
+
+T = TypeVar("T")
+
+CREATE_TRIES = 3
+APPEND_WAITS_S = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
+
+
+class Store:
+    """Where everything is kept. `run` must be running for `create` and `append` to be served."""
+
+    def __init__(self, engine: Engine, *, queue_max: int | None = None) -> None:
+        self.engine = engine
+        self._queue_max = queue_max
+        self._creates: Lane[NewRun, runs.Created | Exception] = Lane(
+            engine, self._create_all, _creating
+        )
+        self._appends: Lane[Append, tuple[int, tuple[str, ...]]] = Lane(
+            engine, log.append, _appending
+        )
+
+    async def run(self) -> None:
+        """Serve the group commits until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._creates.run())
+            tasks.create_task(self._appends.run())
+
+    async def read(self, work: Work[T]) -> T:
+        """Do work that changes nothing."""
+        return await self.engine.read(work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Do work in a transaction of its own."""
+        return await self.engine.write(work)
+
+    async def create(self, run: NewRun) -> runs.Created:
+        """Queue a run. Raises what the run's request does not allow.
+
+        Another process may use the same idempotency key, or become active in the session, between
+        our look and our write: then we look again. After a lost answer the run may be there.
+        """
+        for last in (*[False] * (CREATE_TRIES - 1), True):
+            try:
+                outcome = await self._creates.submit(run)
+            except (CollisionError, DatabaseUnavailableError):
+                if created := await self.read(runs.landed(run)):
+                    return created
+                if last:
+                    raise
+                continue
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+        raise AssertionError("the last try either returns or raises")
+
+    async def append(self, item: Append) -> tuple[int, tuple[str, ...]]:
+        """Write an iteration; return the inbox's last number and the runs that were set free.
+
+        Raises `FencedError` or `InboxMovedError`. When the connection breaks under a commit, only
+        the log can tell whether it landed: it is asked before anybody is called fenced.
+        """
+        for wait_s in (*APPEND_WAITS_S, None):
+            try:
+                return await self._appends.submit(item)
+            except (CollisionError, FencedError) as error:
+                if await self.read(log.landed(item)):
+                    return item.inbox_seen, ()
+                raise FencedError(
+                    f"run {item.run_id} was taken over; stop writing to it"
+                ) from error
+            except DatabaseUnavailableError:
+                if wait_s is None:
+                    raise
+                await asyncio.sleep(wait_s)
+        raise AssertionError("the last try either returns or raises")
+
+    def _create_all(self, wanted: Sequence[NewRun]) -> Work[list[runs.Created | Exception]]:
+        return runs.create(wanted, queue_max=self._queue_max)
+
+
+def _creating(run: NewRun) -> Sequence[object]:
+    request = run.request
+    asked = (request.scope, run.tenant, request.key) if request else run.id
+    return (run.session_id, asked)
+
+
+def _appending(item: Append) -> Sequence[object]:
+    return (item.run_id,)

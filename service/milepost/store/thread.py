@@ -1,0 +1,82 @@
+"""The store for a thread of its own: the same work on a connection that no event loop shares."""
+
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import psycopg
+
+from milepost.store import engine_postgres, engine_sqlite
+from milepost.store.work import Call, Rows, Work
+
+T = TypeVar("T")
+
+
+class ThreadStore(Protocol):
+    """What a thread does work with."""
+
+    def write(self, work: Work[T]) -> T:
+        """Do work in one transaction."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class SqliteThreadStore:
+    """A connection of one's own to the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = engine_sqlite.connect(path)
+
+    def write(self, work: Work[T]) -> T:
+        """Do work in one transaction."""
+        return engine_sqlite.transact(self._connection, work)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class PostgresThreadStore:
+    """A connection of one's own, opened when needed and again after it broke."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def write(self, work: Work[T]) -> T:
+        """Do work in one transaction."""
+        with engine_postgres.translated():
+            connection = self._connected()
+            with connection.transaction():
+                return _run(connection, work)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._connection is None or self._connection.closed:
+            options = engine_postgres.parameters(self._url)
+            self._connection = psycopg.Connection.connect(**options)
+        return self._connection
+
+
+def _run(connection: psycopg.Connection[tuple[Any, ...]], work: Work[T]) -> T:
+    sent: Any = None
+    while True:
+        try:
+            asked = work.send(sent)
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+        if isinstance(asked, Call):
+            sent = _execute(connection, asked)
+        else:
+            sent = [_execute(connection, call) for call in asked]
+
+
+def _execute(connection: psycopg.Connection[tuple[Any, ...]], call: Call) -> Rows:
+    text, values = call.rendered("postgresql")
+    cursor = connection.execute(text.encode(), values)
+    return cursor.fetchall() if cursor.description else []
