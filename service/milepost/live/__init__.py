@@ -1,0 +1,1 @@
+"""What happens, to those who listen: wakeups, events and text while it is being written."""

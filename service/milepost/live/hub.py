@@ -1,0 +1,246 @@
+"""The hub: one place in a process where what happens meets those who wait for it.
+
+A listener has no queue. It has a cursor, and takes from the run's ring and from the texts being
+written what lies behind it: a slow one gets bigger pieces, not a longer queue.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from milepost.live.frames import Frame
+
+RING_MAX = 256
+
+TextKind = Literal["message.delta", "reasoning.delta", "tool_call.progress"]
+_CLOSES: dict[str, TextKind] = {
+    "message.completed": "message.delta",
+    "message.aborted": "message.delta",
+    "reasoning.completed": "reasoning.delta",
+    "tool_call.completed": "tool_call.progress",
+    "tool_call.failed": "tool_call.progress",
+}
+
+
+@dataclass(slots=True)
+class LiveText:
+    """A text while it is being written. It may be shown to whoever has seen event `after_seq`."""
+
+    kind: TextKind
+    id: str
+    after_seq: int
+    text: str = ""
+
+
+class Link(Protocol):
+    """The way to other processes."""
+
+    def published(self, run_id: str, seq: int) -> None:
+        """Tell that the run's log reaches to `seq` now."""
+
+    def wrote(self, run_id: str, text: LiveText, piece: str) -> None:
+        """Tell that `piece` was added to a text."""
+
+    def closed(self, run_id: str, text: LiveText) -> None:
+        """Tell that nothing more will be added to a text."""
+
+    def rang(self, bell: str) -> None:
+        """Tell that a bell was rung."""
+
+    async def follow(self, run_id: str) -> None:
+        """Begin to hear of this run; returns once nothing can be missed."""
+
+    def leave(self, run_id: str) -> None:
+        """Stop hearing of this run."""
+
+
+@dataclass(slots=True)
+class RunTail:
+    """What a process knows of a run's recent past: its last events, and texts being written.
+
+    `known` is the last seq that is known to be durable; None as long as nobody looked.
+    """
+
+    run_id: str
+    ring: deque[Frame] = field(default_factory=lambda: deque(maxlen=RING_MAX))
+    texts: dict[tuple[TextKind, str], LiveText] = field(default_factory=dict)
+    known: int | None = None
+    listeners: set[asyncio.Event] = field(default_factory=set)
+    holders: int = 0
+
+    def wake(self) -> None:
+        """Wake all who listen."""
+        for listener in self.listeners:
+            listener.set()
+
+    def know(self, seq: int) -> None:
+        """Take note that the log reaches at least to `seq`."""
+        self.known = seq if self.known is None else max(self.known, seq)
+
+    def behind(self, cursor: int) -> list[Frame] | None:
+        """Return the events after `cursor`, or None if only the log can tell."""
+        if self.known is None:
+            return None
+        if cursor >= self.known:
+            return []
+        if not self.ring or self.ring[0].seq > cursor + 1 or self.ring[-1].seq < self.known:
+            return None
+        return list(self.ring)[cursor + 1 - self.ring[0].seq :]
+
+    def add(self, frames: Iterable[Frame]) -> None:
+        """Take in events that have become durable, in order."""
+        for frame in frames:
+            if self.ring and frame.seq != self.ring[-1].seq + 1:
+                if frame.seq <= self.ring[-1].seq:
+                    continue
+                self.ring.clear()
+            self.ring.append(frame)
+            self.know(frame.seq)
+            if closed := _CLOSES.get(frame.type):
+                named = frame.payload.get("message_id") or frame.payload.get("call_id")
+                self.texts.pop((closed, str(named)), None)
+                if frame.type == "message.aborted":
+                    self.texts.pop(("reasoning.delta", str(named)), None)
+
+
+class Hub:
+    """Runs' tails and bells, for the event loop of one process."""
+
+    def __init__(self) -> None:
+        self._tails: dict[str, RunTail] = {}
+        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._followed: Counter[str] = Counter()
+        self.link: Link | None = None
+
+    @contextmanager
+    def hold(self, run_id: str) -> Iterator[RunTail]:
+        """Keep the run's tail while it is being driven here or listened to."""
+        tail = self._tails.setdefault(run_id, RunTail(run_id))
+        tail.holders += 1
+        try:
+            yield tail
+        finally:
+            tail.holders -= 1
+            if not tail.holders:
+                del self._tails[run_id]
+
+    @contextmanager
+    def listen(self, run_id: str) -> Iterator[tuple[RunTail, asyncio.Event]]:
+        """Give the run's tail, and an event that is set whenever it may have more."""
+        woken = asyncio.Event()
+        with self.hold(run_id) as tail:
+            tail.listeners.add(woken)
+            try:
+                yield tail, woken
+            finally:
+                tail.listeners.discard(woken)
+
+    async def follow(self, run_id: str) -> None:
+        """Hear of the run from other processes, too; pair it with `leave`."""
+        self._followed[run_id] += 1
+        if self.link and self._followed[run_id] == 1:
+            await self.link.follow(run_id)
+
+    def leave(self, run_id: str) -> None:
+        """Undo one `follow`."""
+        self._followed[run_id] -= 1
+        if self._followed[run_id] <= 0:
+            del self._followed[run_id]
+            if self.link:
+                self.link.leave(run_id)
+
+    @property
+    def listened(self) -> list[str]:
+        """The runs that somebody listens to."""
+        return [run_id for run_id, tail in self._tails.items() if tail.listeners]
+
+    @property
+    def listeners(self) -> int:
+        """How many listen, all runs together."""
+        return sum(len(tail.listeners) for tail in self._tails.values())
+
+    def publish(self, run_id: str, frames: Sequence[Frame]) -> None:
+        """Show events that are durable; call in the order of their seq."""
+        if tail := self._tails.get(run_id):
+            tail.add(frames)
+            tail.wake()
+        if self.link:
+            self.link.published(run_id, frames[-1].seq)
+
+    def hint(self, run_id: str, seq: int) -> None:
+        """Take note that the run's log reaches to `seq`, by whomever."""
+        if (tail := self._tails.get(run_id)) and seq > (tail.known or 0):
+            tail.know(seq)
+            tail.wake()
+
+    def write(self, run_id: str, text: LiveText, piece: str) -> None:
+        """Add `piece` to a text that is being written here."""
+        text.text += piece
+        if tail := self._tails.get(run_id):
+            tail.texts[(text.kind, text.id)] = text
+            tail.wake()
+        if self.link:
+            self.link.wrote(run_id, text, piece)
+
+    def overhear(self, run_id: str, text: LiveText) -> None:
+        """Take in a text that another process is writing, as far as it has come."""
+        tail = self._tails.get(run_id)
+        if tail is None:
+            return
+        present = tail.texts.get((text.kind, text.id))
+        if present is None or len(present.text) < len(text.text):
+            tail.texts[(text.kind, text.id)] = text
+            tail.wake()
+
+    def overhear_piece(self, run_id: str, text: LiveText, offset: int, piece: str) -> None:
+        """Take in a piece that another process wrote at `offset`; one that leaves a gap is dropped.
+
+        Whoever lacks something gets it with the completed message at the latest.
+        """
+        tail = self._tails.get(run_id)
+        if tail is None:
+            return
+        present = tail.texts.setdefault((text.kind, text.id), text)
+        known = len(present.text)
+        if offset <= known < offset + len(piece):
+            present.text += piece[known - offset :]
+            tail.wake()
+
+    def close_text(self, run_id: str, text: LiveText) -> None:
+        """Say that a text is complete or given up; what is shown of it stays until the log tells."""
+        if self.link:
+            self.link.closed(run_id, text)
+
+    def ring(self, bell: str) -> None:
+        """Wake those who wait for `bell`, here and elsewhere. It carries no data."""
+        self.chime(bell)
+        if self.link:
+            self.link.rang(bell)
+
+    def chime(self, bell: str) -> None:
+        """Wake those who wait for `bell` in this process."""
+        for waiting in self._bells.get(bell, ()):
+            waiting.set()
+
+    @contextmanager
+    def bell(self, bell: str) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever `bell` is rung."""
+        rung = asyncio.Event()
+        self._bells.setdefault(bell, set()).add(rung)
+        try:
+            yield rung
+        finally:
+            self._bells[bell].discard(rung)
+            if not self._bells[bell]:
+                del self._bells[bell]
+
+
+QUEUE_BELL = "queue"
+
+
+def inbox_bell(run_id: str) -> str:
+    """Return the bell that says that something came in for the run."""
+    return f"inbox:{run_id}"

@@ -1,0 +1,1 @@
+"""Driving runs: load, decide, perform, append, repeat."""

@@ -1,0 +1,174 @@
+"""What is done in the world: a model called, a tool run. Each returns the events that tell of it."""
+
+from dataclasses import replace
+
+import orjson
+
+from milepost.core import ids
+from milepost.core.agents import Agent
+from milepost.core.decide import CallModel, CallTool
+from milepost.core.errors import ProviderError, ToolError
+from milepost.core.events import (
+    CacheHit,
+    Event,
+    Failure,
+    MessageAborted,
+    MessageCompleted,
+    ReasoningCompleted,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
+)
+from milepost.core.json import Json, UnencodableError, clean, clean_text
+from milepost.core.model import CacheHit as CachedDelta
+from milepost.core.model import (
+    ModelRequest,
+    Provider,
+    ReasoningDelta,
+    Reply,
+    RequestedCall,
+    TextDelta,
+)
+from milepost.core.usage import Usage
+from milepost.live.hub import Hub
+from milepost.live.writer import LiveWriter
+from milepost.providers.assemble import Assembly
+from milepost.providers.pricing import Pricing
+from milepost.runtime.clock import Clock
+from milepost.store.records import Claim
+from milepost.tools import Invoker, Registry, ToolContext
+
+CALLS_PER_STEP_MAX = 64
+
+
+class ModelCall:
+    """One attempt at a message: its deltas go live, its whole goes into the log."""
+
+    def __init__(
+        self, effect: CallModel, after_seq: int, claim: Claim, agent: Agent, step: int
+    ) -> None:
+        self._effect = effect
+        self._after_seq = after_seq
+        self._claim = claim
+        self._agent = agent
+        self._step = step
+
+    async def perform(
+        self,
+        provider: Provider,
+        request: ModelRequest,
+        hub: Hub,
+        clock: Clock,
+        pricing: Pricing,
+    ) -> list[Event]:
+        """Call the model; return the message and the calls that it asks for, or why not."""
+        message_id = self._effect.message_id
+        run_id = self._claim.run_id
+        text = LiveWriter(hub, run_id, "message.delta", message_id, self._after_seq)
+        thought = LiveWriter(hub, run_id, "reasoning.delta", message_id, self._after_seq)
+        assembly = Assembly()
+        started_ms, first_ms, age_s = clock(), None, 0.0
+        try:
+            async for delta in provider.stream(request):
+                assembly.feed(delta)
+                match delta:
+                    case TextDelta(piece):
+                        text.write(clean_text(piece))
+                    case ReasoningDelta(piece):
+                        thought.write(clean_text(piece))
+                    case CachedDelta(age_s):
+                        pass
+                    case _:
+                        pass  # What only the whole reply needs.
+                if first_ms is None:
+                    first_ms = clock()
+            reply = assembly.reply()
+        except ProviderError as error:
+            return [MessageAborted(message_id, str(error), _failure(error))]
+        finally:
+            text.close()
+            thought.close()
+        delay_ms = None if first_ms is None else first_ms - started_ms
+        return self._told(reply, pricing, delay_ms, age_s)
+
+    def _told(
+        self, reply: Reply, pricing: Pricing, first_delta_ms: int | None, age_s: float
+    ) -> list[Event]:
+        message_id = self._effect.message_id
+        events: list[Event] = []
+        if reply.cached:
+            events.append(CacheHit(message_id, age_s))
+        if reply.reasoning:
+            events.append(ReasoningCompleted(message_id, clean_text(reply.reasoning)))
+        events.append(
+            MessageCompleted(
+                message_id=message_id,
+                content=clean_text(reply.text),
+                finish_reason=reply.finish_reason,
+                usage=_priced(reply, pricing, self._agent),
+                model=clean_text(reply.model),
+                response_id=clean_text(reply.response_id),
+                first_delta_ms=first_delta_ms,
+            )
+        )
+        asked = reply.calls[:CALLS_PER_STEP_MAX]
+        events += [self._requested(index, call) for index, call in enumerate(asked)]
+        return events
+
+    def _requested(self, index: int, call: RequestedCall) -> ToolCallRequested:
+        call_id = ids.call_id(self._step, index)
+        arguments, malformed = _parsed(call.arguments)
+        return ToolCallRequested(
+            call_id=call_id,
+            name=clean_text(call.name),
+            arguments=arguments,
+            kind="server",
+            idempotency_key=ids.idempotency_key(self._claim.run_id, call_id),
+            message_id=self._effect.message_id,
+            provider_call_id=clean_text(call.provider_id),
+            malformed=malformed,
+        )
+
+
+def _priced(reply: Reply, pricing: Pricing, agent: Agent) -> Usage:
+    """Return what the reply took, in money too; a cached one shows what it saved."""
+    usage = reply.usage
+    if reply.cached:
+        full = Usage(usage.saved_input_tokens, usage.saved_output_tokens)
+        saved = pricing.cost_nanos(agent.provider, agent.model_name, full)
+        return replace(usage, saved_cost_nanos=saved or 0)
+    cost = pricing.cost_nanos(agent.provider, agent.model_name, usage)
+    unpriced = 1 if cost is None else 0
+    return replace(usage, model_calls=1, cost_nanos=cost or 0, unpriced_calls=unpriced)
+
+
+def _parsed(text: str) -> tuple[dict[str, Json], str | None]:
+    """Return a call's arguments; or none, and the text that is no JSON object."""
+    try:
+        arguments = clean(orjson.loads(text or "{}"))
+    except (orjson.JSONDecodeError, UnencodableError):
+        return {}, clean_text(text)
+    return (arguments, None) if isinstance(arguments, dict) else ({}, clean_text(text))
+
+
+def _failure(error: ProviderError) -> Failure:
+    return Failure(error.code, clean_text(str(error)), error.retryable, error.retry_after_s)
+
+
+async def run_tool(
+    effect: CallTool, context: ToolContext, tools: Registry, invoker: Invoker, clock: Clock,
+    timeout_s: float,
+) -> list[Event]:  # fmt: skip
+    """Run the tool; return its result, or why there is none."""
+    started_ms = clock()
+    tool = tools.get(effect.call.name)
+    if tool is None:
+        gone = Failure("unknown_tool", f"tool {effect.call.name!r} is not loaded in this worker")
+        return [ToolCallFailed(effect.call.id, gone)]
+    try:
+        limit_s = tool.timeout_s or timeout_s
+        result = await invoker.invoke(tool, effect.arguments, context, timeout_s=limit_s)
+    except ToolError as error:
+        failure = Failure(error.code, clean_text(str(error)), error.retryable)
+        return [ToolCallFailed(effect.call.id, failure, clock() - started_ms)]
+    return [ToolCallCompleted(effect.call.id, result, clock() - started_ms)]

@@ -1,0 +1,74 @@
+"""Agents' definitions, from and to JSON; and the versions that runs have pinned."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import orjson
+
+from milepost.core.agents import Agent, Limits
+from milepost.core.policy import Policy
+from milepost.store import agents
+from milepost.store.store import Store
+
+CACHED_MAX = 1_000
+_LIMITS = frozenset(field.name for field in fields(Limits))
+
+
+def encode_definition(agent: Agent) -> str:
+    """Return what is stored of a version: all but its id and number."""
+    shown = asdict(agent)
+    del shown["id"], shown["version"]
+    return orjson.dumps(shown, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
+    """Return the agent that `encode_definition` wrote; what a later version added is dropped."""
+    shown: dict[str, Any] = orjson.loads(definition)
+    return Agent(
+        id=agent_id,
+        version=version,
+        name=shown["name"],
+        model=shown["model"],
+        instructions=shown.get("instructions", ""),
+        tools=tuple(shown.get("tools", ())),
+        policy=_policy(shown.get("policy")),
+        limits=_limits(shown.get("limits") or {}),
+        cache_ttl_s=shown.get("cache_ttl_s"),
+        metadata=shown.get("metadata") or {},
+    )
+
+
+def _policy(shown: Mapping[str, Any] | None) -> Policy | None:
+    if shown is None:
+        return None
+    return Policy(
+        deny=tuple(shown.get("deny", ())),
+        ask=tuple(shown.get("ask", ())),
+        allow=tuple(shown.get("allow", ())),
+    )
+
+
+def _limits(shown: Mapping[str, Any]) -> Limits:
+    return Limits(**{name: value for name, value in shown.items() if name in _LIMITS})
+
+
+class Definitions:
+    """The versions of agents, read once: a version never changes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cached: OrderedDict[tuple[str, int], Agent] = OrderedDict()
+
+    async def get(self, tenant: str, agent_id: str, version: int) -> Agent:
+        """Return that version, also of an agent that has been deleted since."""
+        key = (agent_id, version)
+        if (known := self._cached.get(key)) is not None:
+            return known
+        definition = await self._store.read(agents.definition(tenant, agent_id, version))
+        agent = decode_definition(agent_id, version, definition)
+        self._cached[key] = agent
+        if len(self._cached) > CACHED_MAX:
+            self._cached.popitem(last=False)
+        return agent

@@ -1,0 +1,328 @@
+"""One run in a worker's hands, from its claim to where it ends, waits or is handed back."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from milepost.core.agents import Agent
+from milepost.core.codec import decode
+from milepost.core.decide import CallModel, CallTool
+from milepost.core.errors import FencedError, InvalidError
+from milepost.core.events import Event, Failure, MessageAborted, RunRetrying, SessionLoaded
+from milepost.core.ids import idempotency_key
+from milepost.core.messages import Message
+from milepost.core.model import ModelRequest
+from milepost.core.prompt import prompt
+from milepost.core.repetition import may_repeat
+from milepost.core.state import State, evolve
+from milepost.live.frames import Frame
+from milepost.live.hub import inbox_bell
+from milepost.providers.catalog import Catalog
+from milepost.providers.pricing import Pricing
+from milepost.runtime.calls import ModelCall, run_tool
+from milepost.runtime.history import History
+from milepost.runtime.journal import Journal, Ports, Stamped, folded
+from milepost.runtime.letters import events_of
+from milepost.runtime.rules import rules_for
+from milepost.runtime.settle import Settlement, Settling
+from milepost.store import log
+from milepost.store.log import InboxMovedError
+from milepost.store.records import Change, Claim, LogEntry
+from milepost.telemetry.spans import SpanFold
+from milepost.tools import Invoker, Registry, ToolContext, preview
+
+INBOX_POLL_S = 1.0
+SETTLE_TRIES_MAX = 100
+
+
+class Lease(Protocol):
+    """What says whether this process may still act in the world."""
+
+    def check(self) -> None:
+        """Raise `FencedError` when the lease may have lapsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What runs are driven with: everything that does not differ from run to run."""
+
+    ports: Ports
+    providers: Catalog
+    tools: Registry
+    invoker: Invoker
+    pricing: Pricing
+    lease: Lease
+    drain_s: float = 20.0
+    content: bool = False
+
+
+async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
+    """Fold the run's log as far as the claim reaches, and show the claim itself.
+
+    What came later is another's.
+    """
+    entries: Sequence[LogEntry]
+    if claim.entries is not None:
+        entries = claim.entries
+    else:
+        entries = await means.ports.store.read(
+            log.read_all(claim.tenant, claim.run_id, through=claim.head)
+        )
+    state = State()
+    spans = SpanFold(
+        claim.run_id,
+        claim.trace_parent,
+        agent=agent.name,
+        session_id=claim.session_id,
+        provider=agent.provider,
+        content=means.content,
+    )
+    for entry in entries:
+        if event := decode(entry.type, entry.data):
+            state = evolve(state, event)
+            spans.feed(entry.seq, entry.time_ms, event)
+    last = entries[-1]
+    shown = Frame(claim.run_id, last.seq, last.type, last.time_ms, last.data.encode())
+    means.ports.hub.publish(claim.run_id, [shown])
+    return Journal(claim, agent, state, spans, means.ports)
+
+
+class Drive:
+    """Settles, writes, acts, and begins again with what came of it."""
+
+    def __init__(self, journal: Journal, history: tuple[Message, ...], means: Means) -> None:
+        self._journal = journal
+        self._history = history
+        self._means = means
+        agent = journal.agent
+        self._settling = Settling(
+            journal.claim,
+            agent,
+            rules_for(agent, means.tools),
+            means.ports.new_id,
+            preview,
+        )
+        self._works: dict[asyncio.Task[list[Event]], CallModel | CallTool] = {}
+        self._draining = False
+        self._woken: asyncio.Event | None = None
+
+    def drain(self) -> None:
+        """Hand the run back soon: what can be repeated stops at once, the rest may finish."""
+        self._draining = True
+        self._wake()
+
+    async def run(self) -> None:
+        """Drive the run until this worker lets go of it. Raises `FencedError` if it was taken."""
+        journal = self._journal
+        happened: list[Stamped] = []
+        with self._means.ports.hub.bell(inbox_bell(journal.claim.run_id)) as self._woken:
+            try:
+                if journal.state.history_turns is None and self._history:
+                    happened = journal.stamp(self._loaded())
+                while not await self._advance(happened):
+                    happened = await self._await_more(self._woken)
+            finally:
+                await self._stop_works()
+
+    async def _advance(self, happened: list[Stamped]) -> bool:
+        """Write what happened and what follows from it; say whether the run was let go."""
+        if self._draining:
+            return await self._hand_back(happened)
+        settlement = await self._commit(happened)
+        if settlement.leaves:
+            return True
+        base = self._journal.head - len(settlement.happened)
+        for effect, offset in settlement.calls:
+            self._begin(effect, base + offset)
+        return False
+
+    async def _commit(self, happened: list[Stamped]) -> Settlement:
+        """Write an iteration; where a message came in meanwhile, read it and settle anew."""
+        journal = self._journal
+        read_to = None
+        for _ in range(SETTLE_TRIES_MAX):
+            read_to = await self._read_inbox(happened, read_to)
+            now = self._means.ports.clock()
+            settlement = self._settling.settle(journal.state, happened, now)
+            if not settlement.happened and read_to is None:
+                return settlement
+            if settlement.change and settlement.change.ends:
+                await self._stop_works()
+            try:
+                await journal.append(
+                    settlement.happened,
+                    state=settlement.state,
+                    change=settlement.change,
+                    approvals=settlement.approvals,
+                    inbox_read=read_to,
+                )
+            except InboxMovedError:
+                journal.inbox_known = max(journal.inbox_seen, read_to or 0) + 1
+                continue
+            return settlement
+        raise FencedError(f"run {journal.claim.run_id} gets messages faster than it can read them")
+
+    async def _read_inbox(self, happened: list[Stamped], read_to: int | None) -> int | None:
+        """Add what came in to what happened; return how far the inbox was read, if it was."""
+        journal = self._journal
+        seen = max(journal.inbox_seen, read_to or 0)
+        if journal.inbox_known <= seen:
+            return read_to
+        claim = journal.claim
+        letters = await self._means.ports.store.read(log.inbox(claim.tenant, claim.run_id, seen))
+        if not letters:
+            # What the count stands for was read before, by this worker or by one before it.
+            journal.inbox_seen = journal.inbox_known
+            return read_to
+        for letter in letters:
+            happened += journal.stamp(*events_of([letter], folded(journal.state, happened)))
+        return letters[-1].seq
+
+    async def _await_more(self, woken: asyncio.Event) -> list[Stamped]:
+        """Wait for a call to end, a message, a drain or the deadline; return what ended.
+
+        A bell may be rung for nothing, and one rung elsewhere may be lost: so whoever is woken
+        without a call having ended looks into the inbox, and everybody looks once a while.
+        """
+        try:
+            async with asyncio.timeout(self._patience_s()):
+                await woken.wait()
+        except TimeoutError:
+            pass
+        woken.clear()
+        happened = self._collect()
+        if not happened:
+            journal = self._journal
+            journal.inbox_known = max(journal.inbox_known, journal.inbox_seen + 1)
+        return happened
+
+    def _patience_s(self) -> float:
+        deadline_ms = self._journal.state.deadline_ms
+        if deadline_ms is None:
+            return INBOX_POLL_S
+        left_s = (deadline_ms - self._means.ports.clock()) / 1000
+        return min(INBOX_POLL_S, max(0.0, left_s))
+
+    def _collect(self) -> list[Stamped]:
+        happened: list[Stamped] = []
+        for task in [task for task in self._works if task.done()]:
+            del self._works[task]
+            happened += self._journal.stamp(*task.result())
+        return happened
+
+    def _wake(self, _: object = None) -> None:
+        if self._woken is not None:
+            self._woken.set()
+
+    def _begin(self, effect: CallModel | CallTool, seq: int) -> None:
+        """Start a call in the world, which is written down already: only if we still may."""
+        self._means.lease.check()
+        work = (
+            self._call_model(effect, seq)
+            if isinstance(effect, CallModel)
+            else self._call_tool(effect)
+        )
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._wake)
+        self._works[task] = effect
+
+    async def _call_model(self, effect: CallModel, seq: int) -> list[Event]:
+        if effect.wait_s:
+            await asyncio.sleep(effect.wait_s)
+            self._means.lease.check()
+        journal, means = self._journal, self._means
+        agent = journal.agent
+        try:
+            provider = means.providers.get(agent.provider)
+        except InvalidError as error:
+            failure = Failure(error.code, str(error))
+            return [MessageAborted(effect.message_id, str(error), failure)]
+        request = ModelRequest(
+            tenant=journal.claim.tenant,
+            model=agent.model_name,
+            messages=prompt(agent, self._history, journal.state),
+            tools=means.tools.schemas(agent.tools),
+            temperature=agent.limits.temperature,
+            tokens_max=agent.limits.max_output_tokens,
+            cache_ttl_s=agent.cache_ttl_s,
+        )
+        call = ModelCall(effect, seq, journal.claim, agent, journal.state.step)
+        return await call.perform(
+            provider,
+            request,
+            means.ports.hub,
+            means.ports.clock,
+            means.pricing,
+        )
+
+    def _call_tool(self, effect: CallTool) -> Coroutine[None, None, list[Event]]:
+        journal, means = self._journal, self._means
+        claim = journal.claim
+        context = ToolContext(
+            run_id=claim.run_id,
+            session_id=claim.session_id,
+            tenant=claim.tenant,
+            user=claim.user,
+            call_id=effect.call.id,
+            attempt=effect.attempt,
+            idempotency_key=idempotency_key(claim.run_id, effect.call.id),
+            deadline_ms=journal.state.deadline_ms,
+        )
+        timeout_s = journal.agent.limits.tool_timeout_s
+        return run_tool(effect, context, means.tools, means.invoker, means.ports.clock, timeout_s)
+
+    async def _hand_back(self, happened: list[Stamped]) -> bool:
+        """Let what cannot be repeated finish, stop the rest, and queue the run for another."""
+        for task, effect in self._works.items():
+            if isinstance(effect, CallModel) or may_repeat(effect.effect):
+                task.cancel()
+        if self._works:
+            await asyncio.wait(self._works, timeout=self._means.drain_s)
+        finished = [task for task in self._works if task.done() and not task.cancelled()]
+        for task in finished:
+            del self._works[task]
+            happened += self._journal.stamp(*task.result())
+        await self._stop_works()
+        state = self._journal.state
+        if state.open_message and not _closes(happened, state.open_message):
+            happened += self._journal.stamp(MessageAborted(state.open_message, "handed back"))
+        await self._release(happened)
+        return True
+
+    async def _release(self, happened: list[Stamped]) -> None:
+        journal = self._journal
+        happened += journal.stamp(RunRetrying("drain"))
+        for _ in range(SETTLE_TRIES_MAX):
+            state = folded(journal.state, happened)
+            try:
+                await journal.append(
+                    happened, state=state, change=Change("queued", resume_why="drain")
+                )
+            except InboxMovedError:
+                # The next worker reads it; only the count must be right for the change to stand.
+                journal.inbox_seen += 1
+                continue
+            return
+
+    async def _stop_works(self) -> None:
+        for task in self._works:
+            task.cancel()
+        if self._works:
+            await asyncio.wait(self._works)
+        self._works.clear()
+
+    def _loaded(self) -> SessionLoaded:
+        return SessionLoaded(self._journal.claim.turns, len(self._history))
+
+
+def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
+    return any(getattr(stamped.event, "message_id", None) == message_id for stamped in happened)
+
+
+async def drive(claim: Claim, agent: Agent, history: History, means: Means) -> Drive:
+    """Load the run and return what drives it."""
+    journal = await load(claim, agent, means)
+    pinned = journal.state.history_turns
+    past = await history.before(claim, claim.turns if pinned is None else pinned)
+    return Drive(journal, past, means)

@@ -1,0 +1,176 @@
+"""A run in a worker's hands: its state, its place in the log, and the one way to go on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from milepost.core.agents import Agent
+from milepost.core.codec import encode, usage_shown
+from milepost.core.events import (
+    Event,
+    MessageCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunExpired,
+    RunFailed,
+    RunIncomplete,
+    Terminal,
+)
+from milepost.core.spans import Span
+from milepost.core.state import State, evolve
+from milepost.live.frames import Frame
+from milepost.live.hub import QUEUE_BELL, Hub
+from milepost.runtime.clock import Clock, NewId
+from milepost.store.records import Append, Change, Claim, Entry, NewApproval, UsageRow
+from milepost.store.store import Store
+from milepost.telemetry.metrics import Metrics
+from milepost.telemetry.spans import SpanFold
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """An event and the moment when it happened, in Unix milliseconds."""
+
+    event: Event
+    time_ms: int
+
+
+def no_export(_: Sequence[Span]) -> None:
+    """Send spans nowhere: no collector is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a journal writes to, and what it takes time and ids from."""
+
+    store: Store
+    hub: Hub
+    clock: Clock
+    new_id: NewId
+    metrics: Metrics
+    export: Callable[[Sequence[Span]], None] = no_export
+
+
+class Journal:
+    """Appends to one run under one epoch, and shows what was appended only when it is durable."""
+
+    def __init__(
+        self, claim: Claim, agent: Agent, state: State, spans: SpanFold, ports: Ports
+    ) -> None:
+        self.claim = claim
+        self.agent = agent
+        self.state = state
+        self.head = claim.head
+        self.inbox_seen = 0
+        self.inbox_known = claim.inbox_seq
+        self._spans = spans
+        self._ports = ports
+
+    def stamp(self, *events: Event) -> list[Stamped]:
+        """Return the events as happening now."""
+        now = self._ports.clock()
+        return [Stamped(event, now) for event in events]
+
+    async def append(
+        self,
+        happened: Sequence[Stamped],
+        *,
+        state: State,
+        change: Change | None = None,
+        approvals: Sequence[NewApproval] = (),
+        inbox_read: int | None = None,
+    ) -> None:
+        """Write one iteration: its events, and all that changes with them, in one transaction.
+
+        `state` is what the events lead to. Raises `FencedError` and `InboxMovedError`, after which
+        this journal is where it was before.
+        """
+        encoded = [encode(stamped.event) for stamped in happened]
+        spans = self._spans.fork()
+        closed = tuple(
+            span
+            for seq, stamped in enumerate(happened, start=self.head + 1)
+            for span in spans.feed(seq, stamped.time_ms, stamped.event)
+        )
+        item = Append(
+            run_id=self.claim.run_id,
+            tenant=self.claim.tenant,
+            session_id=self.claim.session_id,
+            epoch=self.claim.epoch,
+            head=self.head,
+            append_id=self._ports.new_id("apd"),
+            entries=tuple(
+                Entry(stamped.event.type, stamped.time_ms, data.decode())
+                for stamped, data in zip(happened, encoded, strict=True)
+            ),
+            inbox_seen=self.inbox_seen if inbox_read is None else inbox_read,
+            inbox_consumed=inbox_read is not None,
+            change=change,
+            spans=closed,
+            usage=self._usage(happened),
+            approvals=tuple(approvals),
+        )
+        self.inbox_known, freed = await self._ports.store.append(item)
+        self._show(happened, encoded)
+        self._spans = spans
+        self.state = state
+        self.inbox_seen = item.inbox_seen
+        if freed or (change and change.status == "queued"):
+            self._ports.hub.ring(QUEUE_BELL)
+        self._ports.metrics.observe_append((stamped.event for stamped in happened), closed)
+        if closed and spans.sampled:
+            self._ports.export(closed)
+
+    def _show(self, happened: Sequence[Stamped], encoded: Sequence[bytes]) -> None:
+        run_id = self.claim.run_id
+        frames = [
+            Frame(run_id, seq, stamped.event.type, stamped.time_ms, data)
+            for seq, (stamped, data) in enumerate(
+                zip(happened, encoded, strict=True), start=self.head + 1
+            )
+        ]
+        self.head += len(frames)
+        if frames:
+            self._ports.hub.publish(run_id, frames)
+
+    def _usage(self, happened: Sequence[Stamped]) -> tuple[UsageRow, ...]:
+        return tuple(
+            UsageRow(
+                seq=seq,
+                session_id=self.claim.session_id,
+                agent=self.agent.name,
+                model=self.agent.model,
+                user=self.claim.user,
+                metadata=self.claim.metadata,
+                time_ms=stamped.time_ms,
+                usage=stamped.event.usage,
+            )
+            for seq, stamped in enumerate(happened, start=self.head + 1)
+            if isinstance(stamped.event, MessageCompleted)
+        )
+
+
+def folded(state: State, happened: Sequence[Stamped]) -> State:
+    """Return the state after the events."""
+    for stamped in happened:
+        state = evolve(state, stamped.event)
+    return state
+
+
+def ending(event: Terminal, time_ms: int) -> Change:
+    """Return what the terminal event makes of its run's row."""
+    outcome: dict[str, object] = {"usage": usage_shown(event.usage)}
+    match event:
+        case RunCompleted():
+            outcome |= {"output": event.output, "finish_reason": event.finish_reason}
+        case RunIncomplete():
+            outcome |= {"output": event.output, "finish_reason": event.reason}
+        case RunFailed():
+            outcome |= {"error": event.error}
+        case RunCancelled():
+            outcome |= {"finish_reason": "cancelled"}
+        case RunExpired():
+            outcome |= {"finish_reason": f"expired: {event.limit}"}
+    status = event.type.removeprefix("run.")
+    return Change(status, outcome=orjson.dumps(outcome).decode(), ended_ms=time_ms)

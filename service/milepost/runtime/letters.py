@@ -1,0 +1,52 @@
+"""What comes in for a run from outside, as the events that it becomes."""
+
+from collections.abc import Iterable
+
+import orjson
+
+from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    Event,
+    RunCancelling,
+    RunRetried,
+)
+from milepost.core.state import CallStatus, State
+from milepost.store.records import InboxMessage
+
+
+def events_of(letters: Iterable[InboxMessage], state: State) -> list[Event]:
+    """Return the events of what came in; what no longer concerns the run becomes nothing."""
+    return [event for letter in letters if (event := _event_of(letter, state))]
+
+
+def _event_of(letter: InboxMessage, state: State) -> Event | None:
+    said = orjson.loads(letter.data)
+    match letter.kind:
+        case "approval":
+            if not _is_asked(state, said["approval_id"], said["call_id"]):
+                return None
+            return ApprovalDecided(
+                approval_id=said["approval_id"],
+                call_id=said["call_id"],
+                decision=said["decision"],
+                by=said["by"],
+                comment=said["comment"],
+                arguments=said["arguments"],
+                digest=said["digest"],
+            )
+        case "approval_expired":
+            if not _is_asked(state, said["approval_id"], said["call_id"]):
+                return None
+            return ApprovalExpired(said["approval_id"], said["call_id"])
+        case "cancel":
+            return None if state.cancelling else RunCancelling(said["by"], said["reason"])
+        case "retry":
+            return RunRetried(said["by"])
+        case _:
+            return None
+
+
+def _is_asked(state: State, approval_id: str, call_id: str) -> bool:
+    call = state.calls.get(call_id)
+    return call is not None and call.status is CallStatus.ASKED and call.approval_id == approval_id

@@ -1,0 +1,194 @@
+"""What follows from a state: the events to write now, and what to do once they are durable."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from milepost.core.agents import Agent
+from milepost.core.decide import (
+    AskApproval,
+    CallModel,
+    CallTool,
+    Cancel,
+    Effect,
+    End,
+    Park,
+    Record,
+    Rules,
+    decide,
+)
+from milepost.core.events import (
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    Event,
+    Failure,
+    MessageAborted,
+    MessageStarted,
+    PolicyDecided,
+    RunCancelled,
+    RunWaiting,
+    Terminal,
+    ToolCallFailed,
+    ToolCallStarted,
+)
+from milepost.core.json import Json
+from milepost.core.state import CallStatus, State, evolve
+from milepost.runtime.clock import NewId
+from milepost.runtime.journal import Stamped, ending
+from milepost.store.records import Change, Claim, NewApproval
+
+ROUNDS_MAX = 1_000
+
+
+@dataclass(slots=True)
+class Settlement:
+    """An iteration: what happened and what it decided. `calls` begin when it is durable.
+
+    A call comes with the seq offset, counted from the iteration's first event, of its own start.
+    """
+
+    state: State
+    happened: list[Stamped]
+    calls: list[tuple[CallModel | CallTool, int]] = field(default_factory=list)
+    approvals: list[NewApproval] = field(default_factory=list)
+    change: Change | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Say whether the worker lets go of the run with this."""
+        return self.change is not None
+
+
+class Settling:
+    """Decides for one run under one claim until there is nothing left to decide."""
+
+    def __init__(
+        self, claim: Claim, agent: Agent, rules: Rules, new_id: NewId,
+        preview: Callable[[str, Mapping[str, Json]], str],
+    ) -> None:  # fmt: skip
+        self._claim = claim
+        self._agent = agent
+        self._rules = rules
+        self._new_id = new_id
+        self._preview = preview
+
+    def settle(self, state: State, happened: Sequence[Stamped], now_ms: int) -> Settlement:
+        """Return what follows from `state` after what `happened`, up to where the world must act."""
+        settlement = Settlement(state, [])
+        for stamped in happened:
+            self._happen(settlement, stamped.event, stamped.time_ms)
+        for _ in range(ROUNDS_MAX):
+            effects = decide(settlement.state, self._rules, now_ms)
+            if not effects:
+                return settlement
+            for effect in effects:
+                self._take(settlement, effect, now_ms)
+            if settlement.leaves:
+                return settlement
+        raise AssertionError(f"run {self._claim.run_id} decides without end")
+
+    def _take(self, settlement: Settlement, effect: Effect, now_ms: int) -> None:
+        match effect:
+            case Record(events):
+                self._happen_all(settlement, events, now_ms)
+            case CallModel(message_id, opening):
+                started = MessageStarted(message_id, self._agent.model)
+                self._happen_all(settlement, (*opening, started), now_ms)
+                settlement.calls.append((effect, len(settlement.happened)))
+            case CallTool():
+                self._happen(settlement, _started(effect), now_ms)
+                settlement.calls.append((effect, len(settlement.happened)))
+            case AskApproval():
+                self._ask(settlement, effect, now_ms)
+            case Park(cause, pending):
+                self._happen(settlement, RunWaiting(cause, pending), now_ms)
+                waiting_for = orjson.dumps({"for": cause, "pending": pending}).decode()
+                settlement.change = Change("waiting", waiting_for=waiting_for)
+            case Cancel():
+                self._cancel(settlement, now_ms)
+            case End(event, events):
+                self._end(settlement, (*events, *closing(settlement.state, event)), now_ms)
+                settlement.change = ending(event, now_ms)
+
+    def _happen(self, settlement: Settlement, event: Event, time_ms: int) -> None:
+        settlement.happened.append(Stamped(event, time_ms))
+        settlement.state = evolve(settlement.state, event)
+
+    def _happen_all(self, settlement: Settlement, events: Sequence[Event], time_ms: int) -> None:
+        for event in events:
+            self._happen(settlement, event, time_ms)
+
+    def _end(self, settlement: Settlement, events: Sequence[Event], now_ms: int) -> None:
+        settlement.calls.clear()
+        self._happen_all(settlement, events, now_ms)
+
+    def _cancel(self, settlement: Settlement, now_ms: int) -> None:
+        state = settlement.state
+        assert state.cancelling is not None
+        stopped = tuple(name for name, _ in in_hand(state))
+        event = RunCancelled(state.cancelling.by, state.cancelling.reason, stopped, state.usage)
+        self._end(settlement, closing(state, event), now_ms)
+        settlement.change = ending(event, now_ms)
+
+    def _ask(self, settlement: Settlement, effect: AskApproval, now_ms: int) -> None:
+        call = effect.call
+        asked = ApprovalRequested(
+            approval_id=self._new_id("apr"),
+            call_id=call.id,
+            tool=call.name,
+            arguments=effect.arguments,
+            digest=effect.digest,
+            preview=self._preview(call.name, effect.arguments),
+            policy=effect.reason,
+            expires_at_ms=now_ms + round(self._agent.limits.approval_ttl_s * 1000),
+        )
+        self._happen_all(settlement, (PolicyDecided(call.id, "ask", effect.reason), asked), now_ms)
+        settlement.approvals.append(
+            NewApproval(
+                id=asked.approval_id,
+                run_id=self._claim.run_id,
+                session_id=self._claim.session_id,
+                agent=self._agent.name,
+                user=self._claim.user,
+                call_id=call.id,
+                tool=call.name,
+                arguments=orjson.dumps(effect.arguments).decode(),
+                digest=effect.digest,
+                preview=asked.preview,
+                reason=effect.reason,
+                created_ms=now_ms,
+                expires_ms=asked.expires_at_ms,
+            )
+        )
+
+
+def in_hand(state: State) -> list[tuple[str, Event]]:
+    """Return what is being done just now: what it is called, and the event that gives it up."""
+    given_up = Failure("cancelled", "the run was ended while this tool ran; it may have acted")
+    work: list[tuple[str, Event]] = [
+        (f"{call_id} {call.call.name}", ToolCallFailed(call_id, given_up))
+        for call_id, call in state.calls.items()
+        if call.status in {CallStatus.STARTED, CallStatus.LOST}
+    ]
+    if state.open_message:
+        aborted = MessageAborted(state.open_message, "the run was ended")
+        work.insert(0, (state.open_message, aborted))
+    return work
+
+
+def closing(state: State, event: Terminal) -> list[Event]:
+    """Return the events that close the log: nothing is left open behind a terminal event."""
+    withdrawn = (
+        ApprovalWithdrawn(call.approval_id, call_id)
+        for call_id, call in state.calls.items()
+        if call.status is CallStatus.ASKED and call.approval_id
+    )
+    return [*(given_up for _, given_up in in_hand(state)), *withdrawn, event]
+
+
+def _started(effect: CallTool) -> ToolCallStarted:
+    changed = dict(effect.arguments) != dict(effect.call.arguments)
+    return ToolCallStarted(
+        effect.call.id, effect.attempt, effect.effect, effect.arguments if changed else None
+    )

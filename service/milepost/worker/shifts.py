@@ -1,0 +1,119 @@
+"""Shifts: one worker id from its registration to its dismissal, and then the next."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from milepost.core.errors import MilepostError
+from milepost.live.hub import QUEUE_BELL
+from milepost.runtime.drive import Lease, Means
+from milepost.runtime.journal import Ports
+from milepost.store import queue
+from milepost.store.thread import ThreadStore
+from milepost.telemetry.logs import logger
+from milepost.worker.lease import LeaseThread
+from milepost.worker.sweeper import Sweeper
+from milepost.worker.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a process works. `alone` says that no other process can have the database."""
+
+    slots: int
+    lease_s: float
+    sweep_s: float
+    alone: bool
+
+
+class Shifts:
+    """Works under a new id whenever the last one was declared dead, until it is told to stop."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        ports: Ports,
+        means: Callable[[Lease], Means],
+        open_store: Callable[[], ThreadStore],
+    ) -> None:
+        self._terms = terms
+        self._ports = ports
+        self._means = means
+        self._open_store = open_store
+        self._worker: Worker | None = None
+        self._closing = False
+        self._log = logger("worker")
+
+    @property
+    def busy(self) -> int:
+        """How many slots are taken."""
+        return self._worker.busy if self._worker else 0
+
+    async def run(self) -> None:
+        """Work, shift after shift, until `drain` was called and every run was let go."""
+        while not self._closing:
+            await self._shift()
+
+    def drain(self) -> None:
+        """End the last shift: claim no more, hand back what is in hand."""
+        self._closing = True
+        if self._worker:
+            self._worker.drain()
+
+    async def _shift(self) -> None:
+        worker_id = f"{socket.gethostname()}-{os.getpid()}-{self._ports.new_id('wrk')}"
+        loop = asyncio.get_running_loop()
+        lost: asyncio.Future[str] = loop.create_future()
+
+        def lose(why: str) -> None:
+            loop.call_soon_threadsafe(_settle, lost, why)
+
+        terms = self._terms
+        lease = LeaseThread(
+            worker_id, self._open_store, lose, ttl_s=terms.lease_s, renew_s=terms.lease_s / 3
+        )
+        await asyncio.to_thread(lease.start)
+        try:
+            await self._work(lease, lost)
+        finally:
+            await asyncio.to_thread(lease.stop)
+            await self._dismiss(worker_id)
+
+    async def _work(self, lease: LeaseThread, lost: "asyncio.Future[str]") -> None:
+        sweeper = Sweeper(self._ports, lease, sweep_s=self._terms.sweep_s)
+        if self._terms.alone:
+            await self._ports.store.write(queue.dismiss_others(lease.worker))
+            await sweeper.sweep_now()
+        self._worker = Worker(lease.worker, self._terms.slots, self._means(lease))
+        if self._closing:
+            self._worker.drain()
+        working = asyncio.create_task(self._worker.run())
+        sweeping = asyncio.create_task(sweeper.run())
+        try:
+            either: set[asyncio.Future[Any]] = {working, lost}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if lost.done():
+                self._log.error("the lease is lost; going on under a new id", why=lost.result())
+            else:
+                working.result()
+        finally:
+            for task in (working, sweeping):
+                task.cancel()
+            await asyncio.wait({working, sweeping})
+            self._worker = None
+
+    async def _dismiss(self, worker_id: str) -> None:
+        """Let others have what this worker left, at once rather than when its lease lapses."""
+        try:
+            await self._ports.store.write(queue.dismiss(worker_id))
+        except MilepostError as error:
+            self._log.warning("could not sign off", worker=worker_id, error=str(error))
+        self._ports.hub.ring(QUEUE_BELL)
+
+
+def _settle(lost: "asyncio.Future[str]", why: str) -> None:
+    if not lost.done():
+        lost.set_result(why)

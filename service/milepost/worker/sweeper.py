@@ -1,0 +1,82 @@
+"""What time brings: dead workers, scheduled runs, deadlines, and approvals that nobody answered."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from milepost.core.errors import MilepostError
+from milepost.core.events import RunCancelled, RunExpired
+from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.runtime.ending import end_run
+from milepost.runtime.journal import Ports
+from milepost.store import approvals, queue, runs
+from milepost.store.runs import RunRow, StaleError
+from milepost.telemetry.logs import logger
+from milepost.worker.lease import LeaseThread
+
+SWEEP_S = 5.0
+TIMERS_S = 0.5
+DUE_MAX = 100
+
+
+class Sweeper:
+    """Runs in every process, without a leader: whatever it does is a compare-and-set."""
+
+    def __init__(self, ports: Ports, lease: LeaseThread, *, sweep_s: float = SWEEP_S) -> None:
+        self._ports = ports
+        self._lease = lease
+        self._sweep_s = sweep_s
+        self._log = logger("sweeper")
+
+    async def run(self) -> None:
+        """Sweep and look at the clock until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(self.sweep, self._sweep_s))
+            tasks.create_task(self._repeat(self.tick, min(TIMERS_S, self._sweep_s)))
+
+    async def sweep(self) -> list[str]:
+        """Queue the runs of workers that are dead; return them."""
+        if not self._lease.steady:
+            return []
+        return await self.sweep_now()
+
+    async def sweep_now(self) -> list[str]:
+        """Sweep without asking whether our own lease stood long enough."""
+        stranded = await self._ports.store.write(queue.sweep())
+        if stranded:
+            self._log.info("runs of dead workers were queued again", runs=stranded)
+            self._ports.hub.ring(QUEUE_BELL)
+        return stranded
+
+    async def tick(self) -> None:
+        """Do what is due."""
+        now = self._ports.clock()
+        for tenant, run_id in await self._ports.store.write(approvals.expire_due(now, DUE_MAX)):
+            del tenant
+            self._ports.hub.ring(inbox_bell(run_id))
+            self._ports.hub.ring(QUEUE_BELL)
+        for row in await self._ports.store.read(runs.due(now, DUE_MAX)):
+            try:
+                await self._act(row, now)
+            except StaleError:
+                continue  # Somebody else was faster.
+
+    async def _act(self, row: RunRow, now: int) -> None:
+        if row.status == "scheduled" and row.run_at_ms <= now:
+            if await self._ports.store.write(runs.start_scheduled(row, now)):
+                self._ports.hub.ring(QUEUE_BELL)
+        elif row.cancel_ms is not None and row.status == "running":
+            await end_run(self._ports, row, lambda used: RunCancelled("grace", None, (), used))
+        elif row.deadline_ms is not None and row.deadline_ms <= now and row.status != "running":
+            await end_run(self._ports, row, lambda used: RunExpired("deadline", used))
+
+    async def _repeat(self, turn: Callable[[], Awaitable[object]], every_s: float) -> None:
+        while True:
+            self._lease.pulse()
+            try:
+                await turn()
+            except MilepostError as error:
+                self._log.warning("a turn failed", error=str(error))
+            except Exception:
+                self._log.exception("a turn failed")
+            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
