@@ -1,0 +1,5 @@
+"""`python -m milepost`."""
+
+from milepost.cli import main
+
+main()

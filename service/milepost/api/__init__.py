@@ -1,0 +1,1 @@
+"""What clients see: HTTP, one class a resource."""

@@ -1,0 +1,149 @@
+"""Who calls, for which tenant, and with which rights."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+from urllib.parse import urlsplit
+
+import orjson
+
+from milepost.core.errors import ForbiddenError, UnauthorizedError
+from milepost.runtime.clock import Clock
+from milepost.store import keys
+from milepost.store.store import Store
+
+Scope = Literal[
+    "runs:read", "runs:write", "approvals:decide", "agents:write", "users:act_as", "admin"
+]
+SCOPES: tuple[Scope, ...] = (
+    "runs:read",
+    "runs:write",
+    "approvals:decide",
+    "agents:write",
+    "users:act_as",
+    "admin",
+)
+DEFAULT_TENANT = "default"
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+KEY_PREFIX = "mp_"
+REMEMBERED_S = 10
+REMEMBERED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller that is known. `subject` is the person or system that the key stands for."""
+
+    tenant: str
+    name: str
+    scopes: frozenset[str]
+    subject: str | None = None
+
+    def require(self, scope: Scope) -> None:
+        """Raise `ForbiddenError` unless the caller has the right; `admin` has every one."""
+        if scope not in self.scopes and "admin" not in self.scopes:
+            raise ForbiddenError(
+                f"this needs the scope {scope}, and the key has"
+                f" {', '.join(sorted(self.scopes)) or 'none'}",
+                code="missing_scope",
+            )
+
+    def acting_as(self, user: str | None) -> str | None:
+        """Return the user for whom this caller acts; raise if it may not act for `user`."""
+        if user is None:
+            return self.subject
+        if self.subject != user:
+            if self.subject is None and "users:act_as" not in self.scopes:
+                raise ForbiddenError(
+                    "this key belongs to no user; naming one needs the scope users:act_as",
+                    code="missing_scope",
+                )
+            self.require("users:act_as")
+        return user
+
+
+class Access(Protocol):
+    """A way to know callers."""
+
+    async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Return who calls. Raises `UnauthorizedError` or `ForbiddenError`."""
+
+
+class OpenAccess:
+    """Nobody is asked: for loopback only, where every caller is the machine's own user.
+
+    A page of any web site can make a browser send requests to loopback. So `Host` must be a name
+    of this machine (else DNS rebinding would get in), and an `Origin` must be ours.
+    """
+
+    def __init__(self) -> None:
+        self._principal = Principal(DEFAULT_TENANT, "local", frozenset(SCOPES))
+
+    async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Return the local user, unless a foreign page speaks."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if _name_of(host) not in LOOPBACK_HOSTS:
+            raise ForbiddenError(
+                f"without keys only localhost is served, not {host!r}; create a key with"
+                " `milepost keys create`",
+                code="misdirected_host",
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and urlsplit(origin).netloc != host:
+            raise ForbiddenError(
+                f"pages of {origin!r} may not call this server", code="foreign_origin"
+            )
+        if headers.get(b"sec-fetch-site") == b"cross-site":
+            raise ForbiddenError("pages of other sites may not call this", code="foreign_origin")
+        return self._principal
+
+
+def _name_of(host: str) -> str:
+    """Return the host without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0].lower()
+
+
+class KeyAccess:
+    """API keys, `Authorization: Bearer mp_...`; only their hashes are stored."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._remembered: OrderedDict[str, tuple[int, Principal]] = OrderedDict()
+
+    async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Return whose key this is; a revoked key is refused within ten seconds."""
+        scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise UnauthorizedError(
+                "no API key was sent; send Authorization: Bearer mp_...", code="missing_key"
+            )
+        return await self._known(key_hash(key.strip()))
+
+    async def _known(self, hashed: str) -> Principal:
+        now = self._clock()
+        known = self._remembered.get(hashed)
+        if known and now - known[0] < REMEMBERED_S * 1000:
+            return known[1]
+        row = await self._store.read(keys.by_hash(hashed))
+        if row is None:
+            self._remembered.pop(hashed, None)
+            raise UnauthorizedError(
+                "this API key is not known, or no longer valid", code="invalid_key"
+            )
+        principal = Principal(
+            row.tenant, row.name, frozenset(orjson.loads(row.scopes)), row.subject
+        )
+        self._remembered[hashed] = (now, principal)
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return principal
+
+
+def key_hash(key: str) -> str:
+    """Return what is stored of a key. Keys are random, so that a plain hash is enough."""
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,73 @@
+"""The edge: what every request passes. It knows the caller, names the request, answers errors."""
+
+import re
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from milepost.api.access import Access
+from milepost.api.problems import problem
+from milepost.core.errors import MilepostError, NotFoundError
+from milepost.runtime.clock import NewId
+from milepost.telemetry.logs import logger
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_PUBLIC = frozenset({"/healthz", "/readyz", "/openapi.yaml"})
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+
+
+class Edge:
+    """Wraps the routes. What no route answers for becomes a problem here."""
+
+    def __init__(self, app: ASGIApp, access: Access, new_id: NewId) -> None:
+        self._app = app
+        self._access = access
+        self._new_id = new_id
+        self._log = logger("api")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = self._request_id(headers.get(b"x-request-id", b""))
+        started = False
+
+        async def named_send(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        scope["app"] = self
+        scope.setdefault("state", {})["request_id"] = request_id
+        try:
+            if scope["path"] not in _PUBLIC:
+                scope["state"]["principal"] = await self._access.admit(headers)
+            await self._app(scope, receive, named_send)
+        except Exception as error:
+            if started:
+                self._log.exception("a response broke off", path=scope["path"])
+                raise
+            answer = problem(
+                self._known(error, scope), instance=scope["path"], request_id=request_id
+            )
+            await answer(scope, receive, named_send)
+
+    def _known(self, error: Exception, scope: Scope) -> MilepostError:
+        match error:
+            case MilepostError():
+                return error
+            case HTTPException(status_code=status, detail=detail):
+                told = f"{scope['method']} {scope['path']}: {detail}"
+                return NotFoundError(told, code=_HTTP_CODES.get(status, "not_found"))
+            case _:
+                self._log.error("a request failed", path=scope["path"], exc_info=error)
+                return MilepostError(str(error))
+
+    def _request_id(self, sent: bytes) -> str:
+        text = sent.decode("latin-1")
+        return text if _REQUEST_ID.fullmatch(text) else self._new_id("req")

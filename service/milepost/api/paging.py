@@ -1,0 +1,131 @@
+"""Lists: keyset pages by sortable id, and the filters of a query string."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from milepost.core.errors import InvalidError
+from milepost.store.records import Page
+
+LIMIT_DEFAULT = 20
+LIMIT_MAX = 100
+
+_CURSOR = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+_METADATA = re.compile(r"metadata\[([^\]\"]{1,64})\]")
+
+T = TypeVar("T")
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return JSON, encoded once."""
+    return Response(orjson.dumps(value), status, headers, "application/json")
+
+
+def allow(request: Request, *names: str) -> None:
+    """Raise `InvalidError` for a query parameter that is none of `names`, or comes twice."""
+    seen = set()
+    for name, _ in request.query_params.multi_items():
+        if name not in names and not ("metadata" in names and _METADATA.fullmatch(name)):
+            raise InvalidError(
+                f"there is no query parameter {name!r}; there are: {', '.join(names) or 'none'}",
+                code="bad_query",
+            )
+        if name in seen:
+            raise InvalidError(f"query parameter {name!r} comes twice", code="bad_query")
+        seen.add(name)
+
+
+def page(request: Request) -> Page:
+    """Return which stretch of a list the query asks for."""
+    after = request.query_params.get("after")
+    if after is not None and not _CURSOR.fullmatch(after):
+        raise InvalidError(f"{after!r} is no cursor of this list", code="bad_cursor")
+    order = request.query_params.get("order", "desc")
+    if order not in {"asc", "desc"}:
+        raise InvalidError(f"order is asc or desc, not {order!r}", code="bad_query")
+    limit = integer(request, "limit", LIMIT_DEFAULT, low=1, high=LIMIT_MAX)
+    return Page(limit, after, ascending=order == "asc")
+
+
+def listed(
+    rows: Sequence[T], wanted: Page, show: Callable[[T], Any], key: Callable[[T], str]
+) -> Response:
+    """Return a page of `rows`, of which the store gave one more where there are more."""
+    shown = rows[: wanted.limit]
+    more = len(rows) > wanted.limit
+    body = {
+        "data": [show(row) for row in shown],
+        "has_more": more,
+        "next_cursor": key(shown[-1]) if more else None,
+    }
+    return json_response(body)
+
+
+def integer(request: Request, name: str, default: int, *, low: int, high: int) -> int:
+    """Return a query parameter that is a number within bounds."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
+        raise InvalidError(
+            f"{name} is a number from {low} to {high}, not {text!r}", code="bad_query"
+        )
+    return int(text)
+
+
+def flag(request: Request, name: str, *, default: bool) -> bool:
+    """Return a query parameter that is true or false."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if text not in {"true", "false"}:
+        raise InvalidError(f"{name} is true or false, not {text!r}", code="bad_query")
+    return text == "true"
+
+
+def choice(request: Request, name: str, choices: Sequence[str]) -> str | None:
+    """Return a query parameter that is one of `choices`, or None."""
+    text = request.query_params.get(name)
+    if text is not None and text not in choices:
+        raise InvalidError(f"{name} is one of {', '.join(choices)}, not {text!r}", code="bad_query")
+    return text
+
+
+def words(request: Request, name: str) -> str | None:
+    """Return a query parameter that is free text, or None."""
+    text = request.query_params.get(name)
+    if text is not None and ("\x00" in text or len(text) > 500):
+        raise InvalidError(f"{name} is up to 500 characters without NUL", code="bad_query")
+    return text
+
+
+def moment_ms(request: Request, name: str) -> int | None:
+    """Return a query parameter that is an RFC 3339 time, in Unix milliseconds."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.replace(" ", "+"))
+        if moment.tzinfo is None:
+            raise ValueError("no offset")  # noqa: TRY301 - one message for every way to be wrong
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise InvalidError(
+            f"{name} is a time such as 2026-01-31T12:00:00Z, not {text!r}", code="bad_query"
+        ) from error
+
+
+def metadata(request: Request) -> dict[str, str]:
+    """Return the filters of the form `metadata[key]=value`."""
+    found = {}
+    for name, value in request.query_params.multi_items():
+        if matched := _METADATA.fullmatch(name):
+            if "\x00" in name + value:
+                raise InvalidError(f"{name} has a NUL character", code="bad_query")
+            found[matched[1]] = value
+    return found

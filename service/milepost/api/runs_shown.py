@@ -1,0 +1,52 @@
+"""A run as clients read it."""
+
+from typing import Any
+
+import orjson
+
+from milepost.live.frames import rfc3339
+from milepost.store.records import LogEntry
+from milepost.store.runs import RunRow
+
+_QUEUED = {"queued": "ready", "scheduled": "scheduled", "blocked": "blocked"}
+
+
+def show_run(row: RunRow) -> dict[str, Any]:
+    """Return the run; what its end brought is null until then."""
+    outcome = orjson.loads(row.outcome) if row.outcome else {}
+    return {
+        "id": row.id,
+        "status": "queued" if row.status in _QUEUED else row.status,
+        "queued_reason": _QUEUED.get(row.status),
+        "agent": row.agent,
+        "agent_id": row.agent_id,
+        "agent_version": row.agent_version,
+        "session_id": row.session_id,
+        "user": row.user,
+        "priority": row.lane,
+        "created_at": rfc3339(row.created_ms),
+        "ended_at": _time(row.ended_ms),
+        "deadline_at": _time(row.deadline_ms),
+        "scheduled_for": _time(row.run_at_ms) if row.status == "scheduled" else None,
+        "output": outcome.get("output"),
+        "usage": outcome.get("usage"),
+        "finish_reason": outcome.get("finish_reason"),
+        "error": outcome.get("error"),
+        "waiting_for": orjson.loads(row.waiting_for) if row.waiting_for else None,
+        "metadata": orjson.loads(row.metadata),
+    }
+
+
+def show_log_entry(run_id: str, entry: LogEntry) -> dict[str, Any]:
+    """Return an event of the log, in the shape that streams carry."""
+    return {
+        "type": entry.type,
+        "seq": entry.seq,
+        "time": rfc3339(entry.time_ms),
+        "run_id": run_id,
+        "data": orjson.loads(entry.data),
+    }
+
+
+def _time(time_ms: int | None) -> str | None:
+    return None if time_ms is None else rfc3339(time_ms)

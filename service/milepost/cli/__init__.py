@@ -1,0 +1,5 @@
+"""The command line: `milepost serve`, and the rest."""
+
+from milepost.cli.commands import main
+
+__all__ = ["main"]

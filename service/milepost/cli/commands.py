@@ -1,0 +1,9 @@
+"""The commands."""
+
+from milepost.cli.serve import serve
+from milepost.settings import Settings
+
+
+def main() -> None:
+    """Serve."""
+    serve(Settings())

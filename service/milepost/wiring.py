@@ -1,0 +1,255 @@
+"""The one place that builds things."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from milepost.api.access import (
+    DEFAULT_TENANT,
+    LOOPBACK_HOSTS,
+    Access,
+    KeyAccess,
+    OpenAccess,
+)
+from milepost.api.service import Api, ApiParts
+from milepost.api.stream import Streams
+from milepost.core.agents import Agent
+from milepost.core.errors import ConfigurationError
+from milepost.core.model import Provider
+from milepost.live.hub import Hub
+from milepost.live.redis_link import RedisLink
+from milepost.providers.cache import ReplyCache
+from milepost.providers.cache_memory import InProcessCache
+from milepost.providers.cache_redis import RedisCache
+from milepost.providers.cache_redis import connect as connect_redis
+from milepost.providers.caching import Caching
+from milepost.providers.catalog import Catalog
+from milepost.providers.demo import Demo
+from milepost.providers.openai import OpenAI
+from milepost.providers.pricing import Pricing
+from milepost.runtime.agents_file import apply_agents, read_agents
+from milepost.runtime.clock import new_id, now_ms
+from milepost.runtime.demo_agent import DEMO_AGENT
+from milepost.runtime.drive import Lease, Means
+from milepost.runtime.journal import Ports, no_export
+from milepost.runtime.poll import Poller
+from milepost.settings import Settings
+from milepost.store import keys, lockfile, migrate
+from milepost.store.address import Address, SqliteAddress, parse_address
+from milepost.store.opening import open_engine, open_thread_store
+from milepost.store.store import Store
+from milepost.telemetry.export import Exporter
+from milepost.telemetry.metrics import Metrics
+from milepost.tools import Invoker, Registry, ToolThreads, load
+from milepost.tools.toolbox.demo import demo_tools
+from milepost.worker.shifts import Shifts, Terms
+
+MODEL_CONNECTIONS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A running process: what it serves, what it works on, and how it is told to stop."""
+
+    app: Api
+    shifts: Shifts
+    streams: Streams
+    address: Address
+    open_mode: bool
+
+    def drain(self) -> None:
+        """Take nothing new, end the streams, and hand back what is in hand."""
+        self.app.drain()
+        self.streams.drain()
+        self.shifts.drain()
+
+
+@asynccontextmanager
+async def process(settings: Settings) -> AsyncIterator[Process]:
+    """Build a process, keep it running, and take it down in order.
+
+    Raises `ConfigurationError` for settings that cannot work, and if it would serve other machines
+    without knowing its callers.
+    """
+    address = parse_address(settings.database_url)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(lockfile.held(address))
+        await asyncio.to_thread(_prepare, address, settings)
+        engine = await open_engine(address, pool_max=settings.pool_max)
+        stack.push_async_callback(engine.close)
+        store = Store(engine, queue_max=settings.queue_max)
+        hub = Hub()
+        tasks = await stack.enter_async_context(_background())
+        tasks.append(asyncio.create_task(store.run()))
+        link = _link(settings, hub)
+        if link:
+            tasks.append(asyncio.create_task(link.run()))
+        if not isinstance(address, SqliteAddress):
+            poller = Poller(store, hub, lambda: link is not None and link.alive)
+            tasks.append(asyncio.create_task(poller.run()))
+        metrics = Metrics()
+        exporter = _exporter(settings, metrics)
+        if exporter:
+            stack.push_async_callback(asyncio.to_thread, exporter.close)
+        ports = Ports(
+            store, hub, now_ms, new_id, metrics, exporter.export if exporter else no_export
+        )
+        tools = load_tools(settings)
+        http = await stack.enter_async_context(_model_http())
+        cache = _cache(settings)
+        providers = Catalog(_providers(settings, http, cache))
+        await apply_agents(DEFAULT_TENANT, _agents(settings), ports)
+        access = await _access(settings, store)
+        threads = stack.enter_context(_threads(settings.tool_threads))
+        pricing = Pricing({"openai": settings.openai_base_url})
+        await asyncio.to_thread(pricing.load)
+
+        def means(lease: Lease) -> Means:
+            return Means(
+                ports=ports,
+                providers=providers,
+                tools=tools,
+                invoker=Invoker(threads),
+                pricing=pricing,
+                lease=lease,
+                drain_s=settings.drain_s,
+                content=settings.capture_content,
+            )
+
+        terms = Terms(
+            settings.slots, settings.lease_s, settings.sweep_s, isinstance(address, SqliteAddress)
+        )
+        shifts = Shifts(terms, ports, means, lambda: open_thread_store(address))
+        streams = Streams()
+        parts = ApiParts(
+            ports=ports,
+            streams=streams,
+            tools=tools,
+            providers=providers,
+            access=access,
+            slots=settings.slots,
+            busy=lambda: shifts.busy,
+            exporter=exporter,
+        )
+        working = asyncio.create_task(shifts.run())
+        tasks.append(working)
+        yield Process(Api(parts), shifts, streams, address, isinstance(access, OpenAccess))
+        shifts.drain()
+        await asyncio.wait({working}, timeout=settings.drain_s + 5)
+
+
+def load_tools(settings: Settings) -> Registry:
+    """Return the tools that the settings name. Raises `ConfigurationError` for a broken one."""
+    registry = Registry()
+    if settings.demo:
+        registry.add(*demo_tools(settings.state_dir))
+    for spec in _listed(settings.tools):
+        registry.add(*load(spec))
+    return registry
+
+
+async def _access(settings: Settings, store: Store) -> Access:
+    """Ask for keys as soon as there are any; without, serve nobody but this machine."""
+    if await store.read(keys.exist()):
+        return KeyAccess(store, now_ms)
+    if settings.host not in LOOPBACK_HOSTS:
+        raise ConfigurationError(
+            f"{settings.host} is open to other machines, and there are no API keys: create one"
+            " with `milepost keys create`, or bind to 127.0.0.1",
+            code="no_keys",
+        )
+    return OpenAccess()
+
+
+def _agents(settings: Settings) -> list[Agent]:
+    files = (read_agents(Path(name)) for name in _listed(settings.agents))
+    described = [agent for file in files for agent in file]
+    return [DEMO_AGENT, *described] if settings.demo else described
+
+
+def _scope(wire: str, base_url: str, key: str | None) -> str:
+    """Return who answers, for the cache's key: the credential by its digest, never itself."""
+    credential = hashlib.sha256(key.encode()).hexdigest()[:16] if key else "none"
+    return f"{wire} {base_url} {credential}"
+
+
+def _listed(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _prepare(address: Address, settings: Settings) -> None:
+    if settings.migrate:
+        migrate.migrate(address)
+    else:
+        migrate.require_current(address)
+
+
+@asynccontextmanager
+async def _background() -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Keep tasks that live as long as the process; the last one started is the first to go."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield tasks
+    finally:
+        for task in reversed(tasks):
+            task.cancel()
+            await asyncio.wait({task})
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[ToolThreads]:
+    threads = ToolThreads(count)
+    try:
+        yield threads
+    finally:
+        threads.close()
+
+
+def _link(settings: Settings, hub: Hub) -> RedisLink | None:
+    if settings.redis_url is None:
+        return None
+    hub.link = link = RedisLink(settings.redis_url, hub)
+    return link
+
+
+def _exporter(settings: Settings, metrics: Metrics) -> Exporter | None:
+    if settings.otlp_endpoint is None:
+        return None
+    return Exporter(
+        settings.otlp_endpoint,
+        service_name=settings.otel_service_name,
+        content=settings.capture_content,
+        on_dropped=metrics.count_dropped_spans,
+    )
+
+
+@asynccontextmanager
+async def _model_http() -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.TCPConnector(limit=MODEL_CONNECTIONS_MAX, keepalive_timeout=60)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=True) as session:
+        yield session
+
+
+def _cache(settings: Settings) -> ReplyCache:
+    if settings.redis_url is None:
+        return InProcessCache()
+    return RedisCache(connect_redis(settings.redis_url))
+
+
+def _providers(
+    settings: Settings, http: aiohttp.ClientSession, cache: ReplyCache
+) -> dict[str, Provider]:
+    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else None
+    openai = OpenAI(http, base_url=settings.openai_base_url, api_key=key)
+    providers: dict[str, Provider] = {
+        "openai": Caching(openai, cache, scope=_scope("openai", settings.openai_base_url, key))
+    }
+    if settings.demo:
+        demo = Demo(settings.demo_word_delay_s)
+        providers["demo"] = Caching(demo, cache, scope="demo")
+    return providers
