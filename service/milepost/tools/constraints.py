@@ -1,0 +1,101 @@
+"""The bounds that a JSON Schema puts on numbers, strings, arrays and objects."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import cast
+
+from milepost.core.json import Json
+from milepost.tools.misfit import Misfit, shown
+
+Check = Callable[[Json], None]
+Number = int | float
+
+_BOUNDS: Mapping[str, tuple[str, Callable[[Number, Number], bool]]] = {
+    "minimum": ("at least", lambda value, bound: value >= bound),
+    "maximum": ("at most", lambda value, bound: value <= bound),
+    "exclusiveMinimum": ("greater than", lambda value, bound: value > bound),
+    "exclusiveMaximum": ("less than", lambda value, bound: value < bound),
+}
+_SIZES: Mapping[str, tuple[type, str, str]] = {
+    "minLength": (str, "at least", "characters"),
+    "maxLength": (str, "at most", "characters"),
+    "minItems": (list, "at least", "items"),
+    "maxItems": (list, "at most", "items"),
+    "minProperties": (dict, "at least", "properties"),
+    "maxProperties": (dict, "at most", "properties"),
+}
+
+
+def checks_of(schema: Mapping[str, Json]) -> Iterator[Check]:
+    """Yield a check for every bound in `schema` itself, not in what it contains.
+
+    A pattern that Python cannot read is left to whoever made the schema.
+    """
+    for keyword, bound in schema.items():
+        if keyword in _BOUNDS:
+            yield _bound(keyword, cast("Number", bound), textual=schema.get("type") == "integer")
+        elif keyword in _SIZES:
+            yield _size(keyword, cast("int", bound))
+        elif keyword == "multipleOf":
+            yield _multiple(cast("Number", bound), textual=schema.get("type") == "integer")
+        elif keyword == "pattern" and (pattern := readable(str(bound))):
+            yield _pattern(pattern)
+
+
+def readable(pattern: str) -> re.Pattern[str] | None:
+    """Return `pattern` compiled, None where Python's dialect has no such expression."""
+    try:
+        return re.compile(pattern)
+    except re.error:
+        return None
+
+
+def _bound(keyword: str, bound: Number, *, textual: bool) -> Check:
+    words, holds = _BOUNDS[keyword]
+
+    def check(value: Json) -> None:
+        number = _number(value, textual)
+        if number is not None and not holds(number, bound):
+            raise Misfit(f"must be {words} {bound}, got {shown(value)}")
+
+    return check
+
+
+def _multiple(factor: Number, *, textual: bool) -> Check:
+    def check(value: Json) -> None:
+        number = _number(value, textual)
+        # In decimal, since 0.3 is no multiple of 0.1 in binary.
+        if number is not None and Decimal(str(number)) % Decimal(str(factor)):
+            raise Misfit(f"must be a multiple of {factor}, got {shown(value)}")
+
+    return check
+
+
+def _number(value: Json, textual: bool) -> Number | None:
+    """Return the number that is bounded; `textual`: an integer too large for 64 bits is text."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    return int(value) if textual and isinstance(value, str) else None
+
+
+def _size(keyword: str, bound: int) -> Check:
+    kind, words, unit = _SIZES[keyword]
+    least = words == "at least"
+
+    def check(value: Json) -> None:
+        if not isinstance(value, kind):
+            return
+        size = len(cast("str", value))
+        if size < bound if least else size > bound:
+            raise Misfit(f"must have {words} {bound} {unit}, got {size}")
+
+    return check
+
+
+def _pattern(pattern: re.Pattern[str]) -> Check:
+    def check(value: Json) -> None:
+        if isinstance(value, str) and not pattern.search(value):
+            raise Misfit(f"must match the pattern {pattern.pattern}, got {shown(value)}")
+
+    return check

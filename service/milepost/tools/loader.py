@@ -1,0 +1,100 @@
+"""Loading tools from where people keep them: a module, a file, or a folder of files."""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from milepost.core.errors import ConfigurationError
+from milepost.tools.decorator import is_tool, tool_of
+from milepost.tools.definition import Tool
+
+
+def load(spec: str) -> list[Tool]:
+    """Return the tools of `spec`: a module (`shop.tools`), a file (`tools.py`) or a folder.
+
+    A folder's files are read in the order of their names, but for those that begin with `_`.
+    Raises ConfigurationError for what cannot be found, does not load, or holds no tool.
+    """
+    path = Path(spec)
+    if path.suffix == ".py":
+        tools = _distinct(_from_file(path))
+    elif "/" in spec or "\\" in spec or (path.is_dir() and not (path / "__init__.py").exists()):
+        tools = _distinct(tool for file in _files(path) for tool in _from_file(file))
+    else:
+        tools = _distinct(_tools_in(_imported(spec)))
+    if not tools:
+        raise ConfigurationError(f"{spec} holds no tools; decorate its functions with @tool")
+    return tools
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no folder {folder} to load tools from")
+    return sorted(file for file in folder.glob("*.py") if not file.name.startswith("_"))
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _broken(name, error) from error
+        raise ConfigurationError(
+            f"there is no module {name!r} to load tools from; "
+            "name one that Python finds, a file that ends in .py, or a folder"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(name, error) from error
+
+
+def _from_file(path: Path) -> list[Tool]:
+    if not path.is_file():
+        raise ConfigurationError(f"there is no file {path} to load tools from")
+    name = _module_name(path)
+    specification = importlib.util.spec_from_file_location(name, path)
+    if specification is None or specification.loader is None:
+        raise ConfigurationError(f"{path} cannot be loaded as Python")
+    module = importlib.util.module_from_spec(specification)
+    # Dataclasses and pydantic look their module up by name while it is being executed.
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _broken(str(path), error) from error
+    return _tools_in(module)
+
+
+def _module_name(path: Path) -> str:
+    """Return a name that no other file shares: two folders may both have a `mail.py`."""
+    place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    return f"milepost_tools_{place}_{path.stem}"
+
+
+def _tools_in(module: ModuleType) -> list[Tool]:
+    return [
+        member if isinstance(member, Tool) else tool_of(member)
+        for member in vars(module).values()
+        if isinstance(member, Tool) or is_tool(member)
+    ]
+
+
+def _distinct(tools: Iterable[Tool]) -> list[Tool]:
+    """Drop repetitions: a function imported by its neighbour is still one tool."""
+    return [*dict.fromkeys(tools)]
+
+
+def _broken(spec: str, error: BaseException) -> ConfigurationError:
+    words = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    line = getattr(error, "lineno", None) or next(
+        (frame.lineno for frame in reversed(frames) if spec.endswith(Path(frame.filename).name)),
+        None,
+    )
+    where = f" at line {line}" if line else ""
+    return ConfigurationError(f"the tools of {spec} cannot be loaded{where}: {words}")

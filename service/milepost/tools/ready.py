@@ -1,0 +1,88 @@
+"""What a ready-made JSON Schema must be, to stand for a tool's parameters."""
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from milepost.core.errors import ToolValidationError
+from milepost.core.json import Json
+from milepost.tools.coerce import resolve
+from milepost.tools.constraints import readable
+from milepost.tools.signature import INVALID_TOOL, Signature
+
+_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+# Assertions that are not judged here: passing them over would accept what the schema forbids.
+_UNJUDGED = frozenset(
+    {
+        "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies",
+        "patternProperties", "propertyNames", "contains", "minContains", "maxContains",
+        "unevaluatedItems", "unevaluatedProperties", "additionalItems", "$dynamicRef",
+    }
+)  # fmt: skip
+
+
+def closed(schema: Mapping[str, Json], tool: str) -> dict[str, Json]:
+    """Return `schema` as an object that, unless it says otherwise, takes what it names and no more.
+
+    Raises ToolValidationError for a schema that is not one of an object, or cannot be judged whole.
+    """
+    if schema.get("type") != "object":
+        raise _invalid(tool, f"its parameters must be of type object, not {schema.get('type')!r}")
+    for pointer, part in _parts(cast("Json", dict(schema)), "#"):
+        _check_part(schema, part, f"tool {tool!r}: the schema at {pointer}")
+    properties = schema.get("properties", {})
+    return {"additionalProperties": False, **schema, "properties": properties}
+
+
+def check_callable(schema: Mapping[str, Json], signature: Signature, tool: str) -> None:
+    """Refuse a function that cannot be called with what the schema accepts."""
+    properties = cast("Mapping[str, Json]", schema.get("properties", {}))
+    required = cast("list[str]", schema.get("required", []))
+    hidden = signature.injected | signature.context
+    if exposed := sorted(hidden & properties.keys()):
+        raise _invalid(tool, f"{exposed} is injected, so its schema must not offer it to the model")
+    known = {parameter.name for parameter in signature.offered}
+    if not signature.takes_more and (foreign := sorted(properties.keys() - known)):
+        raise _invalid(tool, f"its schema offers {foreign}, which its function does not take")
+    needed = {parameter.name for parameter in signature.offered if parameter.required}
+    if open_to_omission := sorted(needed - set(required)):
+        raise _invalid(tool, f"its function needs {open_to_omission}, its schema does not")
+
+
+def _parts(schema: Json, pointer: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    if not isinstance(schema, Mapping):
+        return
+    yield pointer, schema
+    for name in ("items", "additionalProperties"):
+        yield from _parts(schema.get(name), f"{pointer}/{name}")
+    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for index, part in enumerate(cast("list[Json]", schema.get(name, []))):
+            yield from _parts(part, f"{pointer}/{name}/{index}")
+    for name in ("properties", "$defs", "definitions"):
+        for key, part in cast("Mapping[str, Json]", schema.get(name, {})).items():
+            yield from _parts(part, f"{pointer}/{name}/{key}")
+
+
+def _check_part(document: Mapping[str, Json], part: Mapping[str, Json], where: str) -> None:
+    if unjudged := sorted(_UNJUDGED & part.keys()):
+        raise _wrong(where, f"uses {', '.join(unjudged)}, which Milepost does not judge")
+    kinds = part.get("type", [])
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        if kind not in _TYPES:
+            raise _wrong(where, f"has the type {kind!r}; use one of {', '.join(sorted(_TYPES))}")
+    if isinstance(part.get("items"), list):
+        raise _wrong(where, "lists its items; since 2020-12 that keyword is prefixItems")
+    if "pattern" in part and readable(str(part["pattern"])) is None:
+        raise _wrong(where, f"has a pattern that cannot be read: {part['pattern']}")
+    if "$ref" in part:
+        try:
+            resolve(document, str(part["$ref"]))
+        except (KeyError, TypeError):
+            raise _wrong(where, f"refers to {part['$ref']}, which it does not hold") from None
+
+
+def _wrong(where: str, issue: str) -> ToolValidationError:
+    return ToolValidationError(f"{where} {issue}", code=INVALID_TOOL)
+
+
+def _invalid(tool: str, issue: str) -> ToolValidationError:
+    return ToolValidationError(f"tool {tool!r}: {issue}", code=INVALID_TOOL)

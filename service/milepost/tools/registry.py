@@ -1,0 +1,69 @@
+"""The tools of one installation, by name."""
+
+from collections.abc import Iterable, Iterator
+from typing import Self
+
+from milepost.core.errors import ToolValidationError
+from milepost.core.model import ToolSchema
+from milepost.tools.definition import Tool
+from milepost.tools.signature import INVALID_TOOL
+
+
+class Registry:
+    """Tools by name, in the order in which they came. A name is taken once."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self.add(*tools)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order in which the tools came."""
+        return tuple(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool called `name`, None where there is none."""
+        return self._tools.get(name)
+
+    def add(self, *tools: Tool) -> None:
+        """Add `tools`; ToolValidationError for a name that is taken, and then none is added."""
+        added: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools or tool.name in added:
+                raise ToolValidationError(
+                    f"there is a tool {tool.name!r} already; rename one: @tool(name=...)",
+                    code=INVALID_TOOL,
+                )
+            added[tool.name] = _bound(tool)
+        self._tools.update(added)
+
+    def replace(self, tool: Tool) -> None:
+        """Put `tool` in the place of the one that has its name, or add it."""
+        self._tools[tool.name] = _bound(tool)
+
+    def merge(self, other: Iterable[Tool]) -> Self:
+        """Add all of `other`'s tools, or none of them, and return this registry."""
+        self.add(*other)
+        return self
+
+    def schemas(self, names: Iterable[str]) -> tuple[ToolSchema, ...]:
+        """Return the schemas of `names`, made once per tool; an agent may name tools gone since."""
+        return tuple(self._tools[name].schema for name in names if name in self._tools)
+
+
+def _bound(tool: Tool) -> Tool:
+    if tool.signature.is_method:
+        raise ToolValidationError(
+            f"tool {tool.name!r} is a method and lacks its instance; add tool_of(instance.method)",
+            code=INVALID_TOOL,
+        )
+    return tool

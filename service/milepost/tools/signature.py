@@ -1,0 +1,164 @@
+"""A function's parameters, sorted by who fills them: the model, the installation, or the call."""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from milepost.core.errors import ToolValidationError
+from milepost.tools.inject import is_context, is_injected
+
+INVALID_TOOL = "invalid_tool"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter that the model fills; `annotation` is None where the author wrote none."""
+
+    name: str
+    annotation: Any
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Say whether the function has no default of its own."""
+        return self.default is inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a function takes and from whom.
+
+    `positional` holds the parameters that cannot be passed by name, with their defaults.
+    `takes_more` is true for `**kwargs`, `is_method` where an instance is still missing.
+    """
+
+    offered: tuple[Parameter, ...]
+    injected: frozenset[str]
+    context: frozenset[str]
+    positional: Mapping[str, Any]
+    returns: Any
+    takes_more: bool = False
+    is_method: bool = False
+
+
+def read_signature(function: Callable[..., Any], tool: str, inject: frozenset[str]) -> Signature:
+    """Read `function`; `inject` names the parameters for which values are declared.
+
+    Raises ToolValidationError where the signature cannot be read, or cannot be filled.
+    """
+    parameters = _parameters(function, tool)
+    is_method = _lacks_instance(function, parameters)
+    hints = _hints(function, tool)
+    settled = function.keywords if isinstance(function, functools.partial) else {}
+    named = [
+        p
+        for p in parameters[is_method:]
+        if p.name not in settled and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+    ]
+    context = frozenset(p.name for p in named if is_context(hints.get(p.name)))
+    injected = frozenset(p.name for p in named if is_injected(hints.get(p.name))) | (
+        inject & {p.name for p in named}
+    )
+    _check_injected(named, injected, inject, tool)
+    hidden = context | injected
+    offered = [p for p in named if p.name not in hidden and not p.name.startswith("_")]
+    _check_private(named, hidden, tool)
+    return Signature(
+        tuple(Parameter(p.name, hints.get(p.name), p.default) for p in offered),
+        injected & inject,
+        context,
+        {p.name: p.default for p in named if p.kind is p.POSITIONAL_ONLY},
+        hints.get("return", inspect.Signature.empty),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
+        bool(is_method),
+    )
+
+
+def _parameters(function: Callable[..., Any], tool: str) -> list[inspect.Parameter]:
+    try:
+        return [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError) as error:
+        raise ToolValidationError(
+            f"tool {tool!r}: its function does not tell its parameters; "
+            "give a JSON Schema as `parameters`",
+            code=INVALID_TOOL,
+        ) from error
+
+
+def _lacks_instance(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> bool:
+    """Say whether `function` is written in a class and has not been bound to an instance."""
+    if not isinstance(function, types.FunctionType) or not parameters:
+        return False
+    scope = function.__qualname__.rpartition(".")[0]
+    in_class = bool(scope) and not scope.endswith("<locals>")
+    return in_class and parameters[0].name in {"self", "cls"}
+
+
+def _hints(function: Callable[..., Any], tool: str) -> dict[str, Any]:
+    annotated = _annotated(function)
+    try:
+        return get_type_hints(annotated, include_extras=True)
+    except Exception as error:
+        where = _culprit(annotated)
+        raise ToolValidationError(
+            f"tool {tool!r}: {where} cannot be read ({type(error).__name__}: {error}); "
+            "import or define the type at the top of the module, not for type checkers alone",
+            code=INVALID_TOOL,
+        ) from error
+
+
+def _annotated(function: Any) -> Any:
+    """Return the object that carries the annotations of what is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return function
+    return function.__init__ if inspect.isclass(function) else type(function).__call__
+
+
+def _culprit(function: Any) -> str:
+    for name, annotation in inspect.get_annotations(function).items():
+        holder = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            get_type_hints(holder, getattr(function, "__globals__", {}), include_extras=True)
+        except Exception:
+            return f"the annotation {annotation!r} of parameter {name!r}"
+    return "an annotation"
+
+
+def _check_injected(
+    named: list[inspect.Parameter], marked: frozenset[str], declared: frozenset[str], tool: str
+) -> None:
+    if unknown := declared - {p.name for p in named}:
+        raise ToolValidationError(
+            f"tool {tool!r}: inject names {_listed(unknown)}, which its function does not take",
+            code=INVALID_TOOL,
+        )
+    bare = {p.name for p in named if p.name in marked - declared and p.default is p.empty}
+    if bare:
+        raise ToolValidationError(
+            f"tool {tool!r}: nothing fills the injected parameter {_listed(bare)}; "
+            "declare it: @tool(inject={name: value or factory})",
+            code=INVALID_TOOL,
+        )
+
+
+def _check_private(named: list[inspect.Parameter], hidden: frozenset[str], tool: str) -> None:
+    bare = {
+        p.name
+        for p in named
+        if p.name.startswith("_") and p.name not in hidden and p.default is p.empty
+    }
+    if bare:
+        raise ToolValidationError(
+            f"tool {tool!r}: the private parameter {_listed(bare)} is kept from the model; "
+            "give it a default or declare it with @tool(inject={...})",
+            code=INVALID_TOOL,
+        )
+
+
+def _listed(names: set[str] | frozenset[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))

@@ -1,0 +1,102 @@
+"""The threads in which synchronous tools run, so that none holds up the event loop."""
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from milepost.core.errors import UnavailableError
+
+
+class ThreadCall:
+    """One call that waits for a thread or runs in one."""
+
+    def __init__(self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.started = False
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self._work = work
+        self._loop = loop
+        self._context = contextvars.copy_context()
+
+    def run(self) -> None:
+        """Do the work, in whatever thread this is called, and tell the loop what became of it."""
+        try:
+            outcome, error = self._context.run(self._work), None
+        except BaseException as raised:  # it ends the call, not the thread
+            outcome, error = None, raised
+        try:
+            self._loop.call_soon_threadsafe(self._settle, outcome, error)
+        except RuntimeError:
+            # The loop was closed while the work went on: nobody waits any more.
+            return
+
+    def _settle(self, outcome: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        # An error is handed over as a value: a future refuses some, and a loop stops at others.
+        self.future.set_result((outcome, error))
+
+
+class ToolThreads:
+    """At most `threads_max` threads, started when needed.
+
+    They are daemons: a tool that never returns must not keep the process from ending.
+    """
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads_max = threads_max
+        self._waiting: deque[ThreadCall] = deque()
+        self._changed = threading.Condition()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    def call(self, work: Callable[[], Any]) -> ThreadCall:
+        """Have `work` done with the caller's context variables. Its future holds result and error.
+
+        Must be called on the event loop. Every call waits its turn, so callers bound their number.
+        """
+        call = ThreadCall(work, asyncio.get_running_loop())
+        with self._changed:
+            if self._closed:
+                raise UnavailableError("the threads for tools are closed: the process is stopping")
+            self._waiting.append(call)
+            if len(self._waiting) > self._idle and self._threads < self._threads_max:
+                self._threads += 1
+                threading.Thread(target=self._serve, name="milepost-tool", daemon=True).start()
+            self._changed.notify()
+        return call
+
+    def withdraw(self, call: ThreadCall) -> bool:
+        """Take back a call that no thread has begun; say whether it was in time."""
+        with self._changed:
+            if call.started:
+                return False
+            self._waiting.remove(call)
+            return True
+
+    def close(self) -> None:
+        """Take no more calls and let the idle threads end; running work is not interrupted."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while call := self._next():
+            call.run()
+            del call  # or what it returned would live until the next one comes
+
+    def _next(self) -> ThreadCall | None:
+        with self._changed:
+            self._idle += 1
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            self._idle -= 1
+            if not self._waiting:
+                self._threads -= 1
+                return None
+            call = self._waiting.popleft()
+            call.started = True
+            return call

@@ -1,0 +1,1 @@
+"""Tools that come with Milepost. None is offered to an agent that does not name it."""

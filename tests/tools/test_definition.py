@@ -1,0 +1,237 @@
+"""A tool is checked when it is defined, not when it is first called."""
+
+import functools
+
+import jsonschema
+import pytest
+
+from milepost.core.errors import ToolValidationError
+from milepost.core.json import Json
+from milepost.tools import Injected, Invoker, Tool, ToolContext
+
+CITY: dict[str, Json] = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "minLength": 2}, "days": {"type": "integer"}},
+    "required": ["city"],
+}
+
+
+async def forecast(**arguments: Json) -> Json:
+    """Tell the weather."""
+    return arguments
+
+
+def test_a_plain_tool_reads_its_function_like_the_decorator() -> None:
+    def double(number: int) -> int:
+        return number * 2
+
+    definition = Tool(name="double", description="Double a number.", function=double)
+
+    assert definition.schema.parameters["properties"] == {"number": {"type": "integer"}}
+    assert definition.output_schema == {"type": "integer"}
+
+
+def test_it_describes_itself_to_the_api() -> None:
+    definition = Tool(
+        name="forecast", description="Tell the weather.", function=forecast, parameters=CITY
+    )
+
+    assert definition.describe() == {
+        "name": "forecast",
+        "description": "Tell the weather.",
+        "parameters": {**CITY, "additionalProperties": False},
+        "output_schema": None,
+        "effect": "once",
+        "requires_approval": False,
+        "timeout_s": None,
+        "kind": "server",
+    }
+
+
+async def test_a_ready_schema_calls_its_function_with_coerced_arguments(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    definition = Tool(
+        name="forecast", description="Tell the weather.", function=forecast, parameters=CITY
+    )
+
+    result = await invoker.invoke(definition, {"city": "Oslo", "days": "3"}, context)
+
+    assert result == {"city": "Oslo", "days": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "is missing the required parameter 'city'"),
+        ({"city": "Oslo", "day": 3}, "unexpected parameter 'day'. Did you mean 'days'?"),
+        ({"city": "O"}, "'city' must have at least 2 characters, got 1"),
+        ({"city": "Oslo", "days": "many"}, "'days' must be an integer"),
+    ],
+)
+def test_a_ready_schema_is_judged_whole(arguments: dict[str, Json], message: str) -> None:
+    definition = Tool(
+        name="forecast", description="Tell the weather.", function=forecast, parameters=CITY
+    )
+
+    with pytest.raises(ToolValidationError) as refusal:
+        definition.validate(arguments)
+
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "string"}, "must be of type object, not 'string'"),
+        ({"type": "object", "patternProperties": {}}, "uses patternProperties"),
+        ({"type": "object", "properties": {"a": {"not": {}}}}, "#/properties/a uses not"),
+        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}, "refers to #/$defs/b"),
+        ({"type": "object", "properties": {"a": {"$ref": "https://a.b"}}}, "refers to https"),
+        ({"type": "object", "properties": {"a": {"type": "text"}}}, "has the type 'text'"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "pattern that cannot be read"),
+        ({"type": "object", "properties": {"a": {"items": [{}]}}}, "since 2020-12"),
+    ],
+)
+def test_a_ready_schema_that_cannot_be_judged_is_refused(
+    schema: dict[str, Json], message: str
+) -> None:
+    with pytest.raises(ToolValidationError) as refusal:
+        Tool(name="any", description="Anything.", function=forecast, parameters=schema)
+
+    assert message in str(refusal.value)
+    assert refusal.value.code == "invalid_tool"
+
+
+def test_a_ready_schema_must_fit_the_function() -> None:
+    def with_key(city: str, days: int, key: Injected[str] = "k") -> None: ...
+
+    def without_days(city: str) -> None: ...
+
+    def with_more(city: str, days: int, wind: bool) -> None: ...
+
+    leaking: dict[str, Json] = {"type": "object", "properties": {"key": {}}}
+    for function, schema, message in (
+        (without_days, CITY, "offers ['days'], which its function does not take"),
+        (with_more, CITY, "needs ['days', 'wind']"),
+        (with_key, leaking, "['key'] is injected"),
+    ):
+        with pytest.raises(ToolValidationError) as refusal:
+            Tool(
+                name="a",
+                description="A.",
+                function=function,
+                parameters=schema,
+                inject={"key": "k"} if function is with_key else {},
+            )
+        assert message in str(refusal.value)
+
+
+def test_a_ready_schema_may_use_alternatives_and_references() -> None:
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {
+            "where": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+            "kind": {"type": ["string", "null"], "enum": ["a", None]},
+            "tree": {"$ref": "#/$defs/tree"},
+            "size": {"allOf": [{"type": "integer"}, {"minimum": 1}, {"multipleOf": 0.1}]},
+        },
+        "$defs": {
+            "tree": {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree"}}},
+        },
+    }
+    definition = Tool(name="a", description="A.", function=forecast, parameters=schema)
+
+    good: dict[str, Json] = {"where": 1.5, "kind": None, "tree": {"next": {}}, "size": 3}
+
+    assert definition.validate(good) == good
+    bad_ones: list[dict[str, Json]] = [
+        {"where": 1},
+        {"kind": "b"},
+        {"tree": {"next": 1}},
+        {"size": 0},
+    ]
+    for bad in bad_ones:
+        with pytest.raises(ToolValidationError):
+            definition.validate(bad)
+
+
+def test_a_function_that_tells_no_parameters_needs_a_schema() -> None:
+    with pytest.raises(ToolValidationError, match="give a JSON Schema"):
+        Tool(name="untold", description="Tell nothing.", function=_Untold())
+    Tool(name="untold", description="Tell nothing.", function=_Untold(), parameters=CITY)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "1st", "a" * 65, "naïve", "a.b"])
+def test_a_name_that_some_vendor_refuses_is_refused_here(name: str) -> None:
+    with pytest.raises(ToolValidationError, match="its name must be"):
+        Tool(name=name, description="Named badly.", function=forecast)
+
+
+def test_an_unknown_effect_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ToolValidationError) as refusal:
+        Tool(name="a", description="A.", function=forecast, effect="checkable")  # type: ignore[arg-type]
+
+    assert "'checkable'; it must be one of 'read', 'idempotent', 'once'" in str(refusal.value)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])
+def test_a_timeout_that_bounds_nothing_is_refused(timeout_s: float) -> None:
+    with pytest.raises(ToolValidationError, match="timeout_s"):
+        Tool(name="a", description="A.", function=forecast, timeout_s=timeout_s)
+
+
+def test_an_empty_description_and_a_function_that_is_none_are_refused() -> None:
+    with pytest.raises(ToolValidationError, match="needs a description"):
+        Tool(name="a", description="", function=forecast)
+    with pytest.raises(ToolValidationError, match="cannot be called"):
+        Tool(name="a", description="A.", function="forecast")  # type: ignore[arg-type]
+
+
+async def test_a_partial_and_a_callable_object_are_tools(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    def scale(number: int, factor: int) -> int:
+        return number * factor
+
+    triple = Tool(name="triple", description="Triple.", function=functools.partial(scale, factor=3))
+    counter = Tool(name="count", description="Count.", function=_Counter())
+
+    assert triple.schema.parameters["properties"] == {"number": {"type": "integer"}}
+    assert await invoker.invoke(triple, {"number": 2}, context) == 6
+    assert await invoker.invoke(counter, {"step": 2}, context) == 2
+    assert not counter.in_thread
+
+
+def test_injected_values_are_not_in_the_repr() -> None:
+    def call(key: Injected[str]) -> None: ...
+
+    definition = Tool(name="a", description="A.", function=call, inject={"key": "s3cret"})
+
+    assert "s3cret" not in repr(definition)
+
+
+def test_the_schema_of_every_definition_is_a_valid_schema() -> None:
+    definition = Tool(name="a", description="A.", function=forecast, parameters=CITY)
+
+    jsonschema.Draft202012Validator.check_schema(dict(definition.schema.parameters))
+
+
+class _Untold:
+    """Callable, with a signature that cannot be read."""
+
+    __signature__ = "none"
+
+    def __call__(self, **arguments: Json) -> Json:
+        """Return what came in."""
+        return arguments
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def __call__(self, step: int) -> int:
+        """Count on."""
+        self._count += step
+        return self._count

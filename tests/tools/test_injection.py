@@ -1,0 +1,137 @@
+"""What a tool is given without any model having a say."""
+
+import pytest
+
+from milepost.core.errors import ToolError, ToolValidationError
+from milepost.tools import Injected, Invoker, ToolContext, tool, tool_of
+
+
+class Database:
+    """Something that no model can write down."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+
+async def test_a_constant_is_passed(invoker: Invoker, context: ToolContext) -> None:
+    database = Database("db:1")
+
+    @tool(inject={"database": database})
+    async def where(database: Injected[Database]) -> str:
+        """Tell where the data is."""
+        return database.url
+
+    assert await invoker.invoke(tool_of(where), {}, context) == "db:1"
+
+
+async def test_a_factory_is_called_for_every_call(invoker: Invoker, context: ToolContext) -> None:
+    made = []
+
+    def connect() -> Database:
+        made.append("one")
+        return Database(f"db:{len(made)}")
+
+    @tool(inject={"database": connect})
+    def where(database: Injected[Database]) -> str:
+        """Tell where the data is."""
+        return database.url
+
+    results = [await invoker.invoke(tool_of(where), {}, context) for _ in range(2)]
+
+    assert results == ["db:1", "db:2"]
+
+
+async def test_a_factory_may_be_asynchronous_and_know_the_context(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    async def connect(context: ToolContext) -> Database:
+        return Database(f"db:{context.tenant}")
+
+    @tool(inject={"database": connect})
+    def where(database: Injected[Database]) -> str:
+        """Tell where the data is."""
+        return database.url
+
+    assert await invoker.invoke(tool_of(where), {}, context) == "db:acme"
+
+
+async def test_the_context_is_passed_to_the_parameter_that_is_annotated_with_it(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool
+    async def who(question: str, anything: ToolContext, /, more: ToolContext | None = None) -> str:
+        """Tell who asks."""
+        assert more is anything
+        return f"{question} {anything.user} {anything.idempotency_key}"
+
+    assert await invoker.invoke(tool_of(who), {"question": "Who?"}, context) == "Who? ada key-1"
+
+
+async def test_naming_a_parameter_in_inject_is_enough_to_hide_it(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool(inject={"key": "s3cret"})
+    async def call(query: str, key: str) -> str:
+        """Call."""
+        return key.upper()
+
+    assert tool_of(call).schema.parameters["required"] == ["query"]
+    assert await invoker.invoke(tool_of(call), {"query": "x"}, context) == "S3CRET"
+
+
+async def test_an_injected_parameter_that_nobody_fills_keeps_its_default(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool
+    async def call(key: Injected[str] = "none", /, other: Injected[str | None] = None) -> str:
+        """Call."""
+        return f"{key} {other}"
+
+    assert await invoker.invoke(tool_of(call), {}, context) == "none None"
+
+
+def test_an_injected_parameter_that_nothing_can_fill_is_refused() -> None:
+    with pytest.raises(ToolValidationError, match="nothing fills the injected parameter 'key'"):
+
+        @tool
+        def call(key: Injected[str]) -> None:
+            """Call."""
+
+
+def test_a_value_for_a_parameter_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ToolValidationError, match="inject names 'keys', which its function"):
+
+        @tool(inject={"keys": 1})
+        def call(key: str) -> None:
+            """Call."""
+
+
+def test_nothing_injected_shows_in_what_the_api_tells() -> None:
+    @tool(inject={"key": "s3cret"})
+    def call(query: str, key: Injected[str], context: ToolContext) -> None:
+        """Call."""
+
+    told = str(tool_of(call).describe())
+
+    assert "key" not in told
+    assert "s3cret" not in told
+    assert "context" not in told
+
+
+async def test_a_factory_that_fails_does_not_tell_the_model_its_secrets(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    def connect() -> Database:
+        raise ConnectionError("postgresql://root:s3cret@db")
+
+    @tool(inject={"database": connect})
+    def where(database: Injected[Database]) -> str:
+        """Tell where the data is."""
+        return database.url
+
+    with pytest.raises(ToolError) as failure:
+        await invoker.invoke(tool_of(where), {}, context)
+
+    assert str(failure.value) == (
+        "where failed: could not prepare 'database', which it needs: ConnectionError"
+    )

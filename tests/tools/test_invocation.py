@@ -1,0 +1,376 @@
+"""Running a tool, whatever it does."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from milepost.core.errors import ToolError, ToolValidationError
+from milepost.tools import Invoker, ToolContext, ToolThreads, tool, tool_of
+from milepost.tools.invoke import ERROR_CHARS_MAX
+
+
+@dataclass
+class Point:
+    """A place."""
+
+    x: int
+
+
+async def failure_of(invoker: Invoker, function: Any, context: ToolContext) -> ToolError:
+    """Return the error that `function`, made a tool, ends in."""
+    with pytest.raises(ToolError) as failure:
+        await invoker.invoke(tool_of(tool(description="Fail.")(function)), {}, context, timeout_s=5)
+    return failure.value
+
+
+async def test_an_async_tool_runs_on_the_loop(invoker: Invoker, context: ToolContext) -> None:
+    @tool
+    async def where() -> bool:
+        """Tell the thread."""
+        return threading.current_thread() is threading.main_thread()
+
+    assert await invoker.invoke(tool_of(where), {}, context) is True
+
+
+async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    language = contextvars.ContextVar("language", default="en")
+    language.set("no")
+
+    @tool
+    def where() -> list[str]:
+        """Tell the thread."""
+        return [threading.current_thread().name, language.get()]
+
+    assert await invoker.invoke(tool_of(where), {}, context) == ["milepost-tool", "no"]
+
+
+async def test_the_function_gets_values_of_the_annotated_types(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool
+    def move(at: Point, by: int = 1) -> Point:
+        """Move."""
+        return Point(at.x + by)
+
+    assert await invoker.invoke(tool_of(move), {"at": {"x": "4"}}, context) == {"x": 5}
+
+
+async def test_arguments_that_do_not_fit_are_refused_before_anything_runs(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    ran = []
+
+    @tool
+    async def move(by: int) -> None:
+        """Move."""
+        ran.append(by)
+
+    with pytest.raises(ToolValidationError, match="must be an integer"):
+        await invoker.invoke(tool_of(move), {"by": "far"}, context)
+
+    assert ran == []
+
+
+async def test_a_tool_that_changes_its_arguments_changes_nobody_elses(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool
+    async def extend(items: list[Any]) -> list[Any]:
+        """Extend."""
+        items[0].append(2)
+        return items
+
+    arguments: dict[str, Any] = {"items": [[1]]}
+
+    assert await invoker.invoke(tool_of(extend), arguments, context) == [[1, 2]]
+    assert arguments == {"items": [[1]]}
+
+
+async def test_generators_are_joined(invoker: Invoker, context: ToolContext) -> None:
+    @tool
+    def count() -> Iterator[Any]:
+        """Count."""
+        yield from ("one ", 2)
+
+    @tool
+    async def stream() -> AsyncIterator[str]:
+        """Count."""
+        yield "one "
+        yield "two"
+
+    assert await invoker.invoke(tool_of(count), {}, context) == "one 2"
+    assert await invoker.invoke(tool_of(stream), {}, context) == "one two"
+
+
+async def test_a_sync_function_that_returns_an_awaitable_is_awaited(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    async def later() -> str:
+        return "later"
+
+    @tool
+    def soon() -> Awaitable[str]:
+        """Promise."""
+        return later()
+
+    assert await invoker.invoke(tool_of(soon), {}, context) == "later"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("bad"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        StopIteration(1),
+        StopAsyncIteration(),
+        asyncio.CancelledError(),
+        TimeoutError("theirs"),
+        RecursionError("deep"),
+        BaseExceptionGroup("many", [SystemExit(1)]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("kind", ["async", "sync", "generator", "stream"])
+async def test_whatever_a_tool_raises_is_its_failure_alone(
+    invoker: Invoker, context: ToolContext, error: BaseException, kind: str
+) -> None:
+    def in_thread() -> None:
+        raise error
+
+    async def on_loop() -> None:
+        raise error
+
+    def generator() -> Iterator[str]:
+        yield "1"
+        raise error
+
+    async def stream() -> AsyncIterator[str]:
+        yield "1"
+        raise error
+
+    functions = {"sync": in_thread, "async": on_loop, "generator": generator, "stream": stream}
+    failure = await failure_of(invoker, functions[kind], context)
+
+    assert failure.code == "tool_failed"
+    assert failure.__cause__ is error or failure.__cause__.__cause__ is error  # type: ignore[union-attr]
+    assert "failed: " in str(failure)
+
+
+async def test_a_failure_tells_the_model_what_was_raised(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    def divide() -> None:
+        raise ZeroDivisionError("division by zero")
+
+    failure = await failure_of(invoker, divide, context)
+
+    assert str(failure) == "divide failed: ZeroDivisionError: division by zero"
+
+
+async def test_a_tool_error_is_told_in_its_own_words(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    async def book() -> None:
+        raise ToolError("the hotel is full", retryable=True)
+
+    failure = await failure_of(invoker, book, context)
+
+    assert str(failure) == "book failed: the hotel is full"
+    assert (failure.code, failure.retryable) == ("tool_failed", True)
+
+
+async def test_an_error_of_any_size_and_shape_can_be_told(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    async def mute() -> None:
+        raise MuteError
+
+    async def loud() -> None:
+        raise ValueError("\x00\ud800" + "x" * 10**6)
+
+    assert str(await failure_of(invoker, mute, context)) == "mute failed: MuteError"
+    assert len(str(await failure_of(invoker, loud, context))) < ERROR_CHARS_MAX + 50
+    assert "\x00" not in str(await failure_of(invoker, loud, context))
+
+
+async def test_a_result_without_json_form_is_a_failure(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    async def thing() -> object:
+        return object()
+
+    failure = await failure_of(invoker, thing, context)
+
+    assert "thing failed: it returned what cannot be sent as JSON" in str(failure)
+
+
+async def test_an_async_tool_that_runs_out_of_time_is_cancelled(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    cancelled = asyncio.Event()
+
+    @tool(timeout_s=0.01)
+    async def hang() -> None:
+        """Hang."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(ToolError, match=r"hang timed out after 0\.01 s and was cancelled") as late:
+        await invoker.invoke(tool_of(hang), {}, context, timeout_s=60)
+
+    assert late.value.code == "tool_timeout"
+    assert cancelled.is_set()
+
+
+async def test_a_tool_without_a_timeout_of_its_own_has_the_callers(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool
+    async def hang() -> None:
+        """Hang."""
+        await asyncio.Event().wait()
+
+    with pytest.raises(ToolError, match="timed out"):
+        await invoker.invoke(tool_of(hang), {}, context, timeout_s=0.01)
+
+
+async def test_a_sync_tool_that_runs_out_of_time_is_said_to_run_on(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    @tool
+    def hang() -> None:
+        """Hang."""
+        release.wait(10)
+        ended.set()
+
+    with pytest.raises(ToolError, match="whose thread cannot be stopped") as late:
+        await invoker.invoke(tool_of(hang), {}, context, timeout_s=0.01)
+    release.set()
+
+    assert (late.value.code, late.value.retryable) == ("tool_timeout", False)
+    assert ended.wait(10)
+
+
+async def test_a_sync_tool_that_found_no_thread_in_time_has_not_begun(
+    context: ToolContext,
+) -> None:
+    release, ran = threading.Event(), []
+    threads = ToolThreads(threads_max=1)
+    invoker = Invoker(threads)
+
+    @tool
+    def hang() -> None:
+        """Hang."""
+        release.wait(10)
+
+    @tool
+    def act() -> None:
+        """Act."""
+        ran.append("act")
+
+    hanging = asyncio.create_task(invoker.invoke(tool_of(hang), {}, context))
+    await asyncio.sleep(0)
+    with pytest.raises(ToolError, match="before it began: all threads") as late:
+        await invoker.invoke(tool_of(act), {}, context, timeout_s=0.01)
+    release.set()
+    await hanging
+
+    assert late.value.retryable
+    assert ran == []
+    assert await invoker.invoke(tool_of(act), {}, context) is None
+    assert ran == ["act"]
+    threads.close()
+
+
+async def test_a_tool_that_swallows_its_timeout_is_late_all_the_same(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool
+    async def stubborn() -> str:
+        """Go on."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "done anyway"
+        return "never"
+
+    with pytest.raises(ToolError, match="timed out"):
+        await invoker.invoke(tool_of(stubborn), {}, context, timeout_s=0.01)
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_cancelling_the_caller_cancels_the_tool(
+    invoker: Invoker, context: ToolContext, swallows: bool
+) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hang() -> None:
+        """Hang."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            if not swallows:
+                raise
+
+    task = asyncio.create_task(invoker.invoke(tool_of(hang), {}, context, timeout_s=60))
+    await started.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled.is_set()
+
+
+async def test_cancelling_the_caller_leaves_a_thread_behind(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    started, release = threading.Event(), threading.Event()
+
+    @tool
+    def hang() -> None:
+        """Hang."""
+        started.set()
+        release.wait(10)
+
+    task = asyncio.create_task(invoker.invoke(tool_of(hang), {}, context))
+    await asyncio.to_thread(started.wait, 10)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    release.set()
+
+
+async def test_tools_run_side_by_side(invoker: Invoker, context: ToolContext) -> None:
+    meeting = threading.Barrier(2, timeout=10)
+
+    @tool
+    def meet() -> int:
+        """Wait for the other one."""
+        return meeting.wait()
+
+    results = await asyncio.gather(
+        *(invoker.invoke(tool_of(meet), {}, context, timeout_s=10) for _ in range(2))
+    )
+
+    assert sorted(str(result) for result in results) == ["0", "1"]

@@ -1,0 +1,79 @@
+"""The tools of one installation."""
+
+import pytest
+
+from milepost.core.errors import ToolValidationError
+from milepost.tools import Registry, Tool, tool, tool_of
+
+
+def named(name: str, description: str = "Do.") -> Tool:
+    """Return a tool called `name`."""
+
+    @tool(name=name, description=description)
+    def do(count: int) -> None: ...
+
+    return tool_of(do)
+
+
+def test_a_tool_is_found_by_its_name() -> None:
+    add = named("add")
+    registry = Registry([add, named("multiply")])
+
+    assert registry.get("add") is add
+    assert registry.get("divide") is None
+    assert registry.names == ("add", "multiply")
+    assert [tool.name for tool in registry] == ["add", "multiply"]
+    assert (len(registry), "add" in registry, "divide" in registry) == (2, True, False)
+
+
+def test_a_name_is_taken_once() -> None:
+    registry = Registry([named("add")])
+
+    with pytest.raises(ToolValidationError, match="there is a tool 'add' already"):
+        registry.add(named("add"))
+    with pytest.raises(ToolValidationError, match="there is a tool 'twice' already"):
+        registry.add(named("twice"), named("twice"))
+
+    assert registry.names == ("add",)
+
+
+def test_replacing_is_said_aloud() -> None:
+    registry = Registry([named("add"), named("multiply")])
+    better = named("add", "Add better.")
+
+    registry.replace(better)
+
+    assert registry.get("add") is better
+    assert registry.names == ("add", "multiply")
+
+
+def test_registries_are_merged_whole_or_not_at_all() -> None:
+    registry = Registry([named("add")])
+
+    with pytest.raises(ToolValidationError):
+        registry.merge(Registry([named("multiply"), named("add")]))
+    assert registry.names == ("add",)
+
+    assert registry.merge(Registry([named("multiply")])).names == ("add", "multiply")
+
+
+def test_schemas_are_given_in_the_order_asked_and_made_once() -> None:
+    registry = Registry([named("add"), named("multiply")])
+
+    schemas = registry.schemas(["multiply", "gone", "add"])
+
+    assert [schema.name for schema in schemas] == ["multiply", "add"]
+    assert registry.schemas(["add"])[0] is schemas[1]
+    assert registry.schemas([]) == ()
+
+
+def test_a_method_without_its_instance_is_refused() -> None:
+    class Shop:
+        @tool
+        def address(self) -> str:
+            """Return the address."""
+            return "Oslo"
+
+    with pytest.raises(ToolValidationError, match=r"add tool_of\(instance\.method\)"):
+        Registry([tool_of(Shop.address)])
+    assert Registry([tool_of(Shop().address)]).names == ("address",)
