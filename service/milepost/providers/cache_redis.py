@@ -1,0 +1,141 @@
+"""The cache of model replies in Redis or Valkey, shared by all processes, and never missed."""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from milepost.providers.cache import CacheStats
+
+VALUE_PREFIX = "milepost:cache:"
+LOCK_PREFIX = "milepost:cache-lock:"
+# A cache that takes longer than this is no help: the model might as well be asked.
+OPERATION_S_MAX = 0.2
+REST_S = 5.0
+CONNECTIONS_MAX = 32
+SCAN_COUNT = 500
+
+_UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
+_GLOB = re.compile(r"([*?\[\]\\])")
+
+# What a lock answers where nobody can be asked.
+_GRANTED: bool | str | bytes | None = True
+
+T = TypeVar("T")
+
+
+def connect(url: str) -> Redis:
+    """Return a client for `RedisCache`: few connections, short waits, no retries."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=CONNECTIONS_MAX,
+        timeout=OPERATION_S_MAX,
+        socket_timeout=OPERATION_S_MAX,
+        socket_connect_timeout=OPERATION_S_MAX,
+        retry=Retry(NoBackoff(), 0),
+        legacy_responses=False,
+    )
+    return Redis.from_pool(pool)
+
+
+class RedisCache:
+    """Asks Redis, and takes whatever goes wrong there for a miss.
+
+    After a failure Redis is left alone for `REST_S`; then one caller tries it, while the others
+    still go without. So a dead Redis costs nobody anything, but that one caller `OPERATION_S_MAX`.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        new_token: Callable[[], str] = secrets.token_hex,
+    ) -> None:
+        self._redis = redis
+        self._clock = clock
+        self._new_token = new_token
+        self._rests_until: float | None = None
+        self._hits = self._misses = self._failures = 0
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value, or None where there is none or Redis does not answer."""
+        value = await self._ask(lambda: self._redis.get(VALUE_PREFIX + key), None)
+        if value is None:
+            self._misses += 1
+            return None
+        self._hits += 1
+        return value.encode() if isinstance(value, str) else value
+
+    async def set(self, key: str, value: bytes, ttl_s: float) -> None:
+        """Keep `value` for `ttl_s`, by the server's clock."""
+        ttl_ms = _milliseconds(ttl_s)
+        await self._ask(lambda: self._redis.set(VALUE_PREFIX + key, value, px=ttl_ms), None)
+
+    async def delete(self, key: str) -> None:
+        """Forget the value, if there is one."""
+        await self._ask(lambda: self._redis.unlink(VALUE_PREFIX + key), 0)
+
+    async def clear(self, prefix: str = "") -> int:
+        """Forget all values whose keys begin with `prefix`; return how many there were.
+
+        It ends where Redis fails; what is left then goes when its time is up.
+        """
+        pattern = VALUE_PREFIX + _GLOB.sub(r"\\\1", prefix) + "*"
+        nothing: tuple[int, list[bytes | str]] = (0, [])
+        cleared = cursor = 0
+        while True:
+            cursor, keys = await self._ask(partial(self._scan, cursor, pattern), nothing)
+            if keys:
+                cleared += await self._ask(partial(self._redis.unlink, *keys), 0)
+            if not cursor:
+                return cleared
+
+    async def stats(self) -> CacheStats:
+        """Return what this process saw so far; counting the entries would take a scan."""
+        return CacheStats(self._hits, self._misses, failures=self._failures)
+
+    async def lock(self, key: str, ttl_s: float) -> str | None:
+        """Return a token, or None while another process has one. Without Redis nobody has."""
+        token, ttl_ms = self._new_token(), _milliseconds(ttl_s)
+        granted = await self._ask(
+            lambda: self._redis.set(LOCK_PREFIX + key, token, px=ttl_ms, nx=True), _GRANTED
+        )
+        return token if granted else None
+
+    async def unlock(self, key: str, token: str) -> None:
+        """Give the lock back, unless it lapsed and is somebody else's by now."""
+        await self._ask(lambda: self._redis.eval(_UNLOCK, 1, LOCK_PREFIX + key, token), None)
+
+    async def _scan(self, cursor: int, pattern: str) -> tuple[int, list[bytes | str]]:
+        return await self._redis.scan(cursor, match=pattern, count=SCAN_COUNT)
+
+    async def _ask(self, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        now = self._clock()
+        if self._rests_until is not None:
+            if now < self._rests_until:
+                self._failures += 1
+                return otherwise
+            # This call tries it; the others go on as if Redis were still away.
+            self._rests_until = now + REST_S
+        try:
+            async with asyncio.timeout(OPERATION_S_MAX):
+                answer = await operation()
+        except (RedisError, OSError):
+            self._failures += 1
+            self._rests_until = self._clock() + REST_S
+            return otherwise
+        self._rests_until = None
+        return answer
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

@@ -1,0 +1,134 @@
+"""A reply as a cache keeps it, read back as strictly as a vendor's answer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import orjson
+
+from milepost.core.model import (
+    CacheHit,
+    CallDelta,
+    Delta,
+    Finished,
+    ReasoningDelta,
+    Reply,
+    RequestedCall,
+    Spent,
+    TextDelta,
+)
+from milepost.core.usage import Usage
+from milepost.providers.assemble import CALLS_MAX
+
+# A new form gets a new number: what an older or newer version wrote is a miss.
+VERSION = 1
+BYTES_MAX = 1_048_576
+COUNT_MAX = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class CachedReply:
+    """A complete reply, and when (Unix time) a model made it."""
+
+    reply: Reply
+    made_ms: int
+
+
+def encode(cached: CachedReply) -> bytes | None:
+    """Return what to keep, or None for a reply that is cut, filtered, unusable or too long.
+
+    The vendor's call ids are left out: a replayed call is a new call.
+    """
+    reply = cached.reply
+    fields = {
+        "v": VERSION,
+        "made_ms": cached.made_ms,
+        "text": reply.text,
+        "reasoning": reply.reasoning,
+        "calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls],
+        "finish_reason": reply.finish_reason,
+        "response_id": reply.response_id,
+        "model": reply.model,
+        "input_tokens": reply.usage.input_tokens,
+        "output_tokens": reply.usage.output_tokens,
+    }
+    value = orjson.dumps(fields)
+    # What could not be read back is not worth keeping.
+    return value if decode(value) is not None else None
+
+
+def decode(value: bytes) -> CachedReply | None:
+    """Return the reply, or None where `value` is anything but what `encode` wrote."""
+    if len(value) > BYTES_MAX:
+        return None
+    try:
+        fields = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    match fields:
+        case {
+            "v": 1,
+            "made_ms": int(made_ms),
+            "text": str(text),
+            "reasoning": str(reasoning),
+            "calls": list(listed),
+            "finish_reason": "stop" | "tool_calls" as reason,
+            "response_id": str(response_id),
+            "model": str(model),
+            "input_tokens": int(input_tokens),
+            "output_tokens": int(output_tokens),
+            **unknown,
+        } if not unknown:
+            calls = _calls(listed)
+            usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+            reply = Reply(text, reasoning, calls or (), reason, usage, response_id, model)
+        case _:
+            return None
+    if calls is None or not _is_whole(reply):
+        return None
+    if not all(0 <= count <= COUNT_MAX for count in (made_ms, input_tokens, output_tokens)):
+        return None
+    return CachedReply(reply, made_ms)
+
+
+def replay(cached: CachedReply, now_ms: int) -> Iterator[Delta]:
+    """Return the deltas that stream a kept reply: its tokens are saved, none are spent."""
+    reply = cached.reply
+    yield CacheHit(max(0, now_ms - cached.made_ms) / 1000)
+    if reply.reasoning:
+        yield ReasoningDelta(reply.reasoning)
+    if reply.text:
+        yield TextDelta(reply.text)
+    for index, call in enumerate(reply.calls):
+        yield CallDelta(index, name=call.name, arguments=call.arguments)
+    yield Finished(reply.finish_reason, reply.response_id, reply.model)
+    saved = Usage(
+        saved_input_tokens=reply.usage.input_tokens, saved_output_tokens=reply.usage.output_tokens
+    )
+    yield Spent(saved)
+
+
+def _calls(listed: list[object]) -> tuple[RequestedCall, ...] | None:
+    if len(listed) > CALLS_MAX:
+        return None
+    calls = []
+    for item in listed:
+        match item:
+            case {"name": str(name), "arguments": str(arguments), **unknown} if not unknown:
+                calls.append(RequestedCall("", name, arguments))
+            case _:
+                return None
+    return tuple(calls)
+
+
+def _is_whole(reply: Reply) -> bool:
+    """An answer, or usable calls: neither an empty reply nor a malformed one is worth repeating."""
+    if not reply.calls:
+        return reply.finish_reason == "stop" and bool(reply.text)
+    return reply.finish_reason == "tool_calls" and all(map(_is_usable, reply.calls))
+
+
+def _is_usable(call: RequestedCall) -> bool:
+    try:
+        return bool(call.name) and isinstance(orjson.loads(call.arguments), dict)
+    except orjson.JSONDecodeError:
+        return False

@@ -1,0 +1,27 @@
+"""The providers that an installation has, by name."""
+
+from collections.abc import Mapping
+
+from milepost.core.errors import InvalidError
+from milepost.core.model import Provider
+
+
+class Catalog:
+    """Finds the provider that a model's name begins with."""
+
+    def __init__(self, providers: Mapping[str, Provider]) -> None:
+        self._providers = dict(providers)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all providers, sorted."""
+        return tuple(sorted(self._providers))
+
+    def get(self, name: str) -> Provider:
+        """Return the provider called `name`. Raises `InvalidError` when there is none."""
+        if (provider := self._providers.get(name)) is not None:
+            return provider
+        raise InvalidError(
+            f"No provider is called {name!r}; this installation has {', '.join(self.names)}",
+            code="unknown_provider",
+        )

@@ -1,0 +1,204 @@
+"""What a vendor's refusal means: HTTP statuses and error objects as `ProviderError`."""
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
+import orjson
+
+from milepost.core.errors import ProviderError
+
+STREAM_CUT = "provider_stream_cut"
+
+DETAIL_CHARS_MAX = 300
+RETRY_AFTER_S_MAX = 3600.0
+
+_CODES = {
+    400: "provider_bad_request",
+    401: "provider_auth",
+    403: "provider_auth",
+    404: "provider_bad_request",
+    408: "provider_timeout",
+    413: "provider_bad_request",
+    422: "provider_bad_request",
+    429: "provider_rate_limited",
+}
+_REMEDIES = {
+    "provider_auth": "check its API key",
+    "provider_bad_request": "check the model's name and the request",
+    "provider_overloaded": "try again later",
+    "provider_rate_limited": "slow down, or ask for a higher limit",
+    "provider_timeout": "try again later",
+}
+_RETRYABLE = {"provider_overloaded", "provider_rate_limited", "provider_timeout"}
+# Statuses that vendors put into words where an error comes inside of a stream.
+_STATUSES = {
+    "authentication_error": 401,
+    "context_length_exceeded": 400,
+    "insufficient_quota": 429,
+    "invalid_request_error": 400,
+    "overloaded_error": 529,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "server_error": 500,
+}
+# It comes with 429, but no waiting helps: somebody has to pay.
+_OUT_OF_MONEY = "insufficient_quota"
+
+
+class Failures:
+    """Words one vendor's failures, without ever repeating the key that it was given."""
+
+    def __init__(self, vendor: str, secret: str | None) -> None:
+        self._vendor = vendor
+        self._secret = secret
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        """Return the error that an HTTP status other than 200 stands for."""
+        text = body.decode(errors="replace")
+        answer = _parse(text)
+        error = answer.get("error") or answer
+        detail = _message(error) or text
+        after_s = _retry_after_s(headers)
+        return self._of_status(status, detail, _kind(error), retry_after_s=after_s)
+
+    def inside(self, error: object) -> ProviderError:
+        """Return the error that an error object stands for, inside of a reply with status 200."""
+        status = _status(error)
+        detail = _message(error) or str(error)
+        if status is None:
+            return ProviderError(f"{self._vendor} failed: {self._cut(detail)}", retryable=True)
+        return self._of_status(status, detail, _kind(error))
+
+    def not_streamed(self, body: bytes) -> ProviderError:
+        """Return the error of a plain JSON answer where a stream was asked for."""
+        answer = _parse(body.decode(errors="replace"))
+        if error := answer.get("error"):
+            return self.inside(error)
+        return self.unreadable("a plain answer where a stream was asked for", body)
+
+    def cut_short(self) -> ProviderError:
+        """Return the error of a stream that ended in the middle of the reply."""
+        return ProviderError(
+            f"{self._vendor}'s stream broke off in the middle of the reply; try again",
+            code=STREAM_CUT,
+            retryable=True,
+        )
+
+    def unreadable(self, what: str, payload: bytes) -> ProviderError:
+        """Return the error of an answer that is not what the wire prescribes."""
+        detail = self._cut(payload.decode(errors="replace"))
+        return ProviderError(f"{self._vendor} sent {what}: {detail}", retryable=True)
+
+    def unreachable(self, cause: Exception, *, retryable: bool = True) -> ProviderError:
+        """Return the error of a connection that could not be made, or broke before the answer."""
+        return ProviderError(
+            f"{self._vendor} cannot be reached ({self._cut(str(cause) or type(cause).__name__)});"
+            " check its base URL and the network",
+            code="provider_unreachable",
+            retryable=retryable,
+        )
+
+    def timed_out(self, awaited: str, after_s: float) -> ProviderError:
+        """Return the error of a vendor that kept us waiting."""
+        return ProviderError(
+            f"{self._vendor} sent no {awaited} within {after_s:g} s; try again later",
+            code="provider_timeout",
+            retryable=True,
+        )
+
+    def _of_status(
+        self, status: int, detail: str, kind: str, *, retry_after_s: float | None = None
+    ) -> ProviderError:
+        code = "provider_overloaded" if status >= 500 else _CODES.get(status, "provider_error")
+        remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
+        return ProviderError(
+            f"{self._vendor} answered {status}: {self._cut(detail)}{remedy}",
+            code=code,
+            retryable=code in _RETRYABLE and kind != _OUT_OF_MONEY,
+            retry_after_s=retry_after_s,
+            status=status,
+        )
+
+    def _cut(self, detail: str) -> str:
+        if self._secret:
+            detail = detail.replace(self._secret, "[key]")
+        detail = " ".join(detail.split())
+        if len(detail) > DETAIL_CHARS_MAX:
+            return detail[:DETAIL_CHARS_MAX] + "…"
+        return detail or "(no details)"
+
+
+def _parse(text: str) -> dict[str, object]:
+    try:
+        answer = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _message(error: object) -> str:
+    match error:
+        case str():
+            return error
+        case {"message": str(message)} | {"detail": str(message)}:
+            return message
+        case _:
+            return ""
+
+
+def _kind(error: object) -> str:
+    match error:
+        case {"code": str(code)}:
+            return code
+        case {"type": str(kind)}:
+            return kind
+        case _:
+            return ""
+
+
+def _status(error: object) -> int | None:
+    match error:
+        case {"code": int(status)} | {"status": int(status)} if 400 <= status < 600:
+            return status
+        case {"code": str(code)} if code in _STATUSES:
+            return _STATUSES[code]
+        case {"type": str(kind)}:
+            return _STATUSES.get(kind)
+        case _:
+            return None
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    if milliseconds := headers.get("retry-after-ms"):
+        return _bounded(milliseconds, 0.001)
+    if after := headers.get("retry-after"):
+        seconds = _bounded(after, 1.0)
+        return _until(after, headers.get("date")) if seconds is None else seconds
+    return None
+
+
+def _bounded(text: str, unit_s: float) -> float | None:
+    try:
+        seconds = float(text) * unit_s
+    except ValueError:
+        return None
+    if math.isnan(seconds) or seconds < 0:
+        return None
+    return min(seconds, RETRY_AFTER_S_MAX)
+
+
+def _until(moment: str, now: str | None) -> float | None:
+    """Return the seconds between two HTTP dates, both by the vendor's clock."""
+    if now is None:
+        return None
+    try:
+        wait = _http_date(moment) - _http_date(now)
+    except (ValueError, TypeError):
+        return None
+    return min(max(wait.total_seconds(), 0.0), RETRY_AFTER_S_MAX)
+
+
+def _http_date(text: str) -> datetime:
+    return parsedate_to_datetime(text)

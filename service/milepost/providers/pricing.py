@@ -1,0 +1,78 @@
+"""What a model call costs, by the price list that genai-prices carries: never the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from milepost.core.usage import Usage
+from milepost.providers.tariff import Tariff, make_tariff
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+
+FREE = frozenset({"demo"})
+MODELS_MAX = 10_000
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Pricing:
+    """Prices calls in nano-dollars, in microseconds once a model is known.
+
+    A provider is looked up by its base URL where `base_urls` has one, since a name says nothing:
+    a server of one's own may call itself `openai` and serve `gpt-4o`. Else by its name.
+    """
+
+    def __init__(
+        self,
+        base_urls: Mapping[str, str] | None = None,
+        *,
+        free: frozenset[str] = FREE,
+        now: Callable[[], datetime] = _now,
+    ) -> None:
+        self._base_urls = dict(base_urls or {})
+        self._free = free
+        self._now = now
+        self._price_list: DataSnapshot | None = None
+        self._tariffs: dict[tuple[str, str], Tariff | None] = {}
+
+    def load(self) -> None:
+        """Read the price list, which takes a fifth of a second, before the first call needs it."""
+        self._price_list = self._price_list or _read_price_list()
+
+    def cost_nanos(self, provider: str, model: str, usage: Usage) -> int | None:
+        """Return what one call with `usage` costs, or None where the model has no known price.
+
+        `input_tokens` includes the cached ones, `output_tokens` the reasoning, as OpenAI counts.
+        """
+        if provider in self._free:
+            return 0
+        key = (provider, model)
+        if key not in self._tariffs:
+            if len(self._tariffs) >= MODELS_MAX:
+                self._tariffs.clear()
+            self._tariffs[key] = self._find(provider, model)
+        tariff = self._tariffs[key]
+        return None if tariff is None else tariff.cost_nanos(usage, self._now)
+
+    def _find(self, provider: str, model: str) -> Tariff | None:
+        price_list = self._price_list = self._price_list or _read_price_list()
+        base_url = self._base_urls.get(provider)
+        name = None if base_url else provider
+        try:
+            _, info = price_list.find_provider_model(model, None, name, base_url)
+        except LookupError:
+            return None
+        return make_tariff(info)
+
+
+def _read_price_list() -> DataSnapshot:
+    """Import late, for it takes 160 ms. What else in the process may update prices is no matter."""
+    from genai_prices.data import providers  # noqa: PLC0415 - the reason is above
+    from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415
+
+    return DataSnapshot(providers=providers, from_auto_update=False)

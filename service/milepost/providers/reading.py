@@ -1,0 +1,140 @@
+"""One streamed reply, read from an HTTP response: the part that every SSE wire shares."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+
+from milepost.core.errors import ProviderError
+from milepost.core.model import Delta
+from milepost.providers.failures import Failures
+from milepost.providers.sse import SseLines
+from milepost.providers.watchdog import NEVER, Watchdog
+
+HEAD_BYTES_MAX = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a reply's first delta, counted from the request, and between deltas.
+
+    `tail_s` bounds what may follow the reason to stop (usage and the end mark, which some servers
+    never send), `drain_s` what may follow the end mark before the connection is thrown away.
+    """
+
+    first_s: float = 120.0
+    between_s: float = 30.0
+    tail_s: float = 2.0
+    drain_s: float = 0.25
+
+
+class Decoder(Protocol):
+    """A wire's events as deltas. `finished`: the reply is whole; `done`: nothing follows it."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def done(self) -> bool: ...
+
+    def decode(self, payload: bytes) -> list[Delta]: ...
+
+
+class Reading:
+    """Reads deltas until the reply's end, and closes the response of a vendor that is late."""
+
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        decoder: Decoder,
+        failures: Failures,
+        patience: Patience,
+        *,
+        first_deadline: float,
+    ) -> None:
+        self._response = response
+        self._decoder = decoder
+        self._failures = failures
+        self._patience = patience
+        self._first_deadline = first_deadline
+        self._clock = asyncio.get_running_loop().time
+        self._lines = SseLines()
+        self._head = b""
+        self._heard = False
+        self._ended = False
+        shortest_s = min(patience.first_s, patience.between_s, patience.tail_s)
+        self._watchdog = Watchdog(response.close, period_s=shortest_s)
+
+    async def next(self) -> list[Delta]:
+        """Return the deltas of the next read that brings any; none when the reply has ended.
+
+        Raises `ProviderError` when the vendor is late, breaks off, or sends an error or garbage.
+        """
+        deadline = self._deadline()
+        while not self._ended:
+            piece = await self._read(deadline)
+            deltas = self._decode(piece)
+            self._ended = not piece or self._decoder.done
+            if deltas:
+                return deltas
+            if self._decoder.finished:
+                deadline = min(deadline, self._clock() + self._patience.tail_s)
+        if not self._decoder.finished:
+            raise self._unfinished()
+        return []
+
+    async def drain(self) -> None:
+        """Read on to the response's end, if it is near: then the connection can be used again."""
+        if self._response.content.at_eof():
+            return
+        with suppress(TimeoutError, aiohttp.ClientError, OSError):
+            async with asyncio.timeout(self._patience.drain_s):
+                while await self._response.content.readany():
+                    pass
+
+    def close(self) -> None:
+        """Let go of the connection; one that still has something to say is closed."""
+        self._watchdog.stop()
+        self._response.close()
+
+    def _deadline(self) -> float:
+        if self._decoder.finished:
+            return self._clock() + self._patience.tail_s
+        if self._heard:
+            return self._clock() + self._patience.between_s
+        return self._first_deadline
+
+    async def _read(self, deadline: float) -> bytes:
+        """Return the next bytes; none at the end, and none where a whole reply misses its end."""
+        self._watchdog.deadline = deadline
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError):
+            if self._decoder.finished:
+                return b""
+            raise self._broken() from None
+        finally:
+            self._watchdog.deadline = NEVER
+
+    def _decode(self, piece: bytes) -> list[Delta]:
+        payloads = self._lines.feed(piece) if piece else self._lines.end()
+        if not self._heard and not payloads:
+            self._head = (self._head + piece)[:HEAD_BYTES_MAX]
+        deltas = [delta for payload in payloads for delta in self._decoder.decode(payload)]
+        self._heard = self._heard or bool(deltas)
+        return deltas
+
+    def _broken(self) -> ProviderError:
+        if not self._watchdog.expired:
+            return self._failures.cut_short()
+        if self._heard:
+            return self._failures.timed_out("next token", self._patience.between_s)
+        return self._failures.timed_out("first token", self._patience.first_s)
+
+    def _unfinished(self) -> ProviderError:
+        """A body without a single event may be a plain answer that says what is wrong."""
+        if self._head.lstrip().startswith(b"{"):
+            return self._failures.not_streamed(self._head)
+        return self._failures.cut_short()

@@ -1,0 +1,154 @@
+"""The cache in Redis: its times, its keys, and its absence."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from milepost.providers.cache_redis import (
+    LOCK_PREFIX,
+    OPERATION_S_MAX,
+    REST_S,
+    VALUE_PREFIX,
+    RedisCache,
+    connect,
+)
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    redis = connect(redis_url)
+    yield redis
+    await redis.aclose()
+
+
+@pytest.fixture
+def key() -> str:
+    return f"{uuid.uuid4().hex}:key"
+
+
+class DeafServer:
+    """Takes connections, counts them, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.connections = 0
+        self._closing = asyncio.Event()
+
+    async def __aenter__(self) -> "DeafServer":
+        self._server = await asyncio.start_server(self._listen, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing.set()
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _listen(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        await self._closing.wait()
+        writer.close()
+
+
+async def test_the_server_lets_values_and_locks_lapse(redis: Redis, key: str) -> None:
+    cache = RedisCache(redis)
+
+    await cache.set(key, b"value", 60)
+    await cache.lock(key, 20)
+
+    assert 59_000 < await redis.pttl(VALUE_PREFIX + key) <= 60_000
+    assert 19_000 < await redis.pttl(LOCK_PREFIX + key) <= 20_000
+
+
+async def test_the_shortest_time_is_a_millisecond(redis: Redis, key: str) -> None:
+    cache = RedisCache(redis)
+
+    await cache.set(key, b"value", 0.0001)
+
+    assert (await cache.stats()).failures == 0
+
+
+async def test_many_values_are_cleared(redis: Redis, key: str) -> None:
+    cache = RedisCache(redis)
+    await redis.mset({f"{VALUE_PREFIX}{key}{n}": b"x" for n in range(1_200)})
+
+    assert await cache.clear(key) == 1_200
+
+
+async def test_nothing_fails_where_nobody_listens(unused_tcp_port: int) -> None:
+    redis = connect(f"redis://127.0.0.1:{unused_tcp_port}/0")
+    cache = RedisCache(redis)
+
+    await cache.set("key", b"value", 60)
+    await cache.delete("key")
+    await cache.unlock("key", "token")
+
+    assert await cache.get("key") is None
+    assert await cache.clear() == 0
+    assert await cache.lock("key", 60) is not None
+    assert (await cache.stats()).failures == 6
+    await redis.aclose()
+
+
+async def test_a_silent_redis_is_waited_for_once_and_then_left_alone() -> None:
+    clock = Clock()
+    async with DeafServer() as server:
+        redis = connect(server.url)
+        cache = RedisCache(redis, clock=clock)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await cache.get("key")
+        first_s = loop.time() - began
+
+        for _ in range(1_000):
+            await cache.get("key")
+
+        rest_s = loop.time() - began - first_s
+        await redis.aclose()
+
+    assert first_s < OPERATION_S_MAX + 1
+    assert rest_s < 0.1
+    assert server.connections == 1
+
+
+async def test_after_the_rest_one_caller_tries_and_the_others_go_without() -> None:
+    clock = Clock()
+    async with DeafServer() as server:
+        redis = connect(server.url)
+        cache = RedisCache(redis, clock=clock)
+        await cache.get("key")
+        clock.now += REST_S
+
+        await asyncio.gather(*(cache.get("key") for _ in range(10)))
+
+        await redis.aclose()
+
+    assert server.connections == 2
+
+
+async def test_a_redis_that_answers_again_is_used_again(redis: Redis, key: str) -> None:
+    clock = Clock()
+    cache = RedisCache(redis, clock=clock)
+    await redis.lpush(VALUE_PREFIX + key, "a list, where a value should be")
+    failed = await cache.get(key)
+    await redis.set(VALUE_PREFIX + key, b"value", ex=60)
+    resting = await cache.get(key)
+
+    clock.now += REST_S
+
+    assert (failed, resting) == (None, None)
+    assert [await cache.get(key) for _ in range(2)] == [b"value", b"value"]
+    assert (await cache.stats()).failures == 2

@@ -1,0 +1,127 @@
+"""A reply as a cache keeps it."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milepost.core.model import (
+    CacheHit,
+    CallDelta,
+    Finished,
+    ReasoningDelta,
+    Reply,
+    RequestedCall,
+    Spent,
+    TextDelta,
+)
+from milepost.core.usage import Usage
+from milepost.providers.cached_reply import BYTES_MAX, CachedReply, decode, encode, replay
+
+CALLS = (RequestedCall("vendor_1", "add", '{"a":1}'), RequestedCall("vendor_1", "now", "{}"))
+ANSWER = Reply("Hello", "Hm", (), "stop", Usage(9, 2), "resp_1", "stub")
+ASKING = Reply("", "", CALLS, "tool_calls", Usage(9, 2), "resp_1", "stub")
+
+
+def kept(reply: Reply) -> CachedReply | None:
+    value = encode(CachedReply(reply, 1_000))
+    return None if value is None else decode(value)
+
+
+def fields(reply: Reply) -> dict[str, Any]:
+    value = encode(CachedReply(reply, 1_000))
+    assert value is not None
+    parsed: dict[str, Any] = orjson.loads(value)
+    return parsed
+
+
+def test_an_answer_comes_back_as_it_was() -> None:
+    assert kept(ANSWER) == CachedReply(ANSWER, 1_000)
+
+
+def test_calls_come_back_without_the_vendors_ids() -> None:
+    nameless = tuple(replace(call, provider_id="") for call in CALLS)
+
+    assert kept(ASKING) == CachedReply(replace(ASKING, calls=nameless), 1_000)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        replace(ANSWER, finish_reason="length"),
+        replace(ANSWER, finish_reason="content_filter"),
+        replace(ANSWER, text=""),
+        replace(ANSWER, text="x" * BYTES_MAX),
+        replace(ASKING, calls=()),
+        replace(ASKING, calls=(RequestedCall("", "add", '{"a":'),)),
+        replace(ASKING, calls=(RequestedCall("", "add", "[1]"),)),
+        replace(ASKING, calls=(RequestedCall("", "", "{}"),)),
+    ],
+    ids=["cut", "filtered", "empty", "huge", "no calls", "malformed", "no object", "nameless"],
+)
+def test_what_is_not_a_complete_success_is_not_kept(reply: Reply) -> None:
+    assert encode(CachedReply(reply, 1_000)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"v": 2},
+        {"v": "1"},
+        {"made_ms": "1"},
+        {"made_ms": -1},
+        {"text": None},
+        {"text": 7},
+        {"calls": {}},
+        {"calls": [7]},
+        {"calls": [{"name": "add"}]},
+        {"calls": [{"name": "add", "arguments": {}}]},
+        {"calls": [{"name": "add", "arguments": "{}", "more": 1}]},
+        {"calls": [{"name": "add", "arguments": "{}"}] * 129},
+        {"finish_reason": "length"},
+        {"finish_reason": "tool_calls"},
+        {"input_tokens": 2**60},
+        {"output_tokens": 1.5},
+        {"more": 1},
+    ],
+)
+def test_a_value_that_we_did_not_write_is_a_miss(change: dict[str, object]) -> None:
+    assert decode(orjson.dumps(fields(ANSWER) | change)) is None
+
+
+@pytest.mark.parametrize("name", list(fields(ANSWER)))
+def test_a_value_that_lacks_a_part_is_a_miss(name: str) -> None:
+    damaged = {key: value for key, value in fields(ANSWER).items() if key != name}
+
+    assert decode(orjson.dumps(damaged)) is None
+
+
+@given(st.binary(max_size=50) | st.text(max_size=50).map(str.encode))
+def test_no_bytes_are_too_strange_to_be_a_miss(value: bytes) -> None:
+    assert decode(value) is None
+
+
+def test_a_replay_streams_the_reply_and_saves_its_tokens() -> None:
+    assert list(replay(CachedReply(ANSWER, 1_000), now_ms=3_500)) == [
+        CacheHit(2.5),
+        ReasoningDelta("Hm"),
+        TextDelta("Hello"),
+        Finished("stop", "resp_1", "stub"),
+        Spent(Usage(saved_input_tokens=9, saved_output_tokens=2)),
+    ]
+
+
+def test_a_replay_streams_whole_calls() -> None:
+    cached = kept(ASKING)
+    assert cached is not None
+
+    assert list(replay(cached, now_ms=0)) == [
+        CacheHit(0),
+        CallDelta(0, name="add", arguments='{"a":1}'),
+        CallDelta(1, name="now", arguments="{}"),
+        Finished("tool_calls", "resp_1", "stub"),
+        Spent(Usage(saved_input_tokens=9, saved_output_tokens=2)),
+    ]

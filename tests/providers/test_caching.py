@@ -1,0 +1,340 @@
+"""A provider that answers from a cache what it was asked before."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from milepost.core.errors import ProviderError
+from milepost.core.messages import Message
+from milepost.core.model import (
+    CacheHit,
+    Delta,
+    Finished,
+    ModelRequest,
+    Provider,
+    Reply,
+    Spent,
+    TextDelta,
+)
+from milepost.core.usage import Usage
+from milepost.providers.assemble import Assembly
+from milepost.providers.cache import ReplyCache
+from milepost.providers.cache_key import cache_key
+from milepost.providers.cache_memory import InProcessCache
+from milepost.providers.cache_redis import RedisCache, connect
+from milepost.providers.caching import Caching
+from milepost.providers.scripted import Scripted, calling, saying
+
+
+class Gated:
+    """A provider that says nothing before `open` is set, and tells when it was asked."""
+
+    def __init__(self, inner: Provider) -> None:
+        self.asked = asyncio.Event()
+        self.open = asyncio.Event()
+        self.left = asyncio.Event()
+        self._inner = inner
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        self.asked.set()
+        try:
+            await self.open.wait()
+            async for delta in self._inner.stream(request):
+                yield delta
+        finally:
+            self.left.set()
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def cache(request: pytest.FixtureRequest) -> AsyncIterator[ReplyCache]:
+    if request.param == "memory":
+        yield InProcessCache()
+        return
+    redis = connect(request.getfixturevalue("redis_url"))
+    yield RedisCache(redis)
+    await redis.aclose()
+
+
+@pytest.fixture
+def question() -> ModelRequest:
+    """A question of this test alone: the server is shared."""
+    return ModelRequest(uuid.uuid4().hex, "stub", (Message("user", "Hi"),), cache_ttl_s=60)
+
+
+def caching(
+    inner: Provider, cache: ReplyCache, *, wait_s: float = 20.0, now_ms: int = 1_000
+) -> Caching:
+    return Caching(
+        inner, cache, scope="openai|local", now_ms=lambda: now_ms, wait_s=wait_s, poll_s=0.005
+    )
+
+
+async def replied(provider: Provider, request: ModelRequest) -> Reply:
+    assembly = Assembly()
+    async for delta in provider.stream(request):
+        assembly.feed(delta)
+    return assembly.reply()
+
+
+async def test_the_second_time_nobody_asks_the_model(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    inner = Scripted([saying("Hello you", usage=Usage(9, 2))])
+    provider = caching(inner, cache)
+
+    first, second = await replied(provider, question), await replied(provider, question)
+
+    assert (first.text, first.cached, first.usage) == ("Hello you", False, Usage(9, 2))
+    assert (second.text, second.cached) == ("Hello you", True)
+    assert second.usage == Usage(saved_input_tokens=9, saved_output_tokens=2)
+    assert len(inner.requests) == 1
+
+
+async def test_tool_calls_are_cached_too(cache: ReplyCache, question: ModelRequest) -> None:
+    provider = caching(Scripted([calling(("add", {"a": 1}))]), cache)
+
+    first, second = await replied(provider, question), await replied(provider, question)
+
+    assert (first.calls[0].provider_id, second.calls[0].provider_id) == ("call_0", "")
+    assert (second.calls[0].name, second.calls[0].arguments) == ("add", '{"a":1}')
+    assert second.finish_reason == "tool_calls"
+
+
+async def test_a_hit_says_its_age_first_and_streams_the_text_in_one_piece(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    await replied(caching(Scripted([saying("Hello you")]), cache), question)
+
+    later = caching(Scripted([]), cache, now_ms=3_000)
+    deltas = [delta async for delta in later.stream(question)]
+
+    assert deltas == [
+        CacheHit(2.0),
+        TextDelta("Hello you"),
+        Finished("stop"),
+        Spent(Usage(saved_input_tokens=10, saved_output_tokens=5)),
+    ]
+
+
+async def test_who_does_not_ask_for_the_cache_never_meets_it(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    inner = Scripted([saying("one"), saying("two"), saying("three")])
+    provider = caching(inner, cache)
+    await replied(provider, question)
+
+    plain = replace(question, cache_ttl_s=None)
+    texts = [(await replied(provider, plain)).text for _ in range(2)]
+
+    assert texts == ["two", "three"]
+
+
+async def test_tenants_and_scopes_do_not_share_replies(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    inner = Scripted([saying("one"), saying("two"), saying("three")])
+    await replied(caching(inner, cache), question)
+
+    other_tenant = replace(question, tenant=uuid.uuid4().hex)
+    second = await replied(caching(inner, cache), other_tenant)
+    third = await replied(Caching(inner, cache, scope="another key"), question)
+
+    assert (second.text, third.text) == ("two", "three")
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        ProviderError("down"),
+        [TextDelta("Hel"), ProviderError("down")],
+        [TextDelta("Hel")],
+    ],
+    ids=["refused", "failed in the middle", "cut"],
+)
+async def test_a_failure_is_not_kept(
+    cache: ReplyCache, question: ModelRequest, failing: list[Delta | Exception] | ProviderError
+) -> None:
+    provider = caching(Scripted([failing, saying("Hello")]), cache)
+    with pytest.raises(ProviderError):
+        await replied(provider, question)
+
+    reply = await replied(provider, question)
+
+    assert (reply.text, reply.cached) == ("Hello", False)
+
+
+async def test_a_reply_cut_at_its_bound_is_not_kept(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    cut: list[Delta] = [TextDelta("Hel"), Finished("length")]
+    provider = caching(Scripted([cut, saying("Hello")]), cache)
+    await replied(provider, question)
+
+    assert (await replied(provider, question)).text == "Hello"
+
+
+async def test_a_stream_left_early_is_closed_and_not_kept(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    gated = Gated(Scripted([saying("Hello you"), saying("Hello you")]))
+    gated.open.set()
+    provider = caching(gated, cache)
+    async for _ in (leaving := provider.stream(question)):
+        break
+
+    await leaving.aclose()  # type: ignore[attr-defined]  # a provider returns a generator
+
+    assert gated.left.is_set()
+    assert not (await replied(provider, question)).cached
+
+
+async def test_a_damaged_value_is_a_miss_and_is_replaced(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    key = cache_key(question, "openai|local")
+    await cache.set(key, b'{"v": 1, "text": "poison"}', 60)
+    provider = caching(Scripted([saying("Hello")]), cache)
+
+    first, second = await replied(provider, question), await replied(provider, question)
+
+    assert (first.text, first.cached, second.cached) == ("Hello", False, True)
+
+
+async def test_the_same_question_at_the_same_time_is_asked_once(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    inner = Scripted([saying("Hello")])
+    gated = Gated(inner)
+    provider = caching(gated, cache)
+    asking = [asyncio.create_task(replied(provider, question)) for _ in range(10)]
+    await gated.asked.wait()
+
+    gated.open.set()
+    replies = await asyncio.gather(*asking)
+
+    assert {reply.text for reply in replies} == {"Hello"}
+    assert sum(reply.cached for reply in replies) == 9
+    assert len(inner.requests) == 1
+
+
+async def test_after_a_flight_has_landed_the_next_one_leads_again(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    inner = Scripted([saying("one"), saying("two")])
+    gated = Gated(inner)
+    gated.open.set()
+    provider = caching(gated, cache)
+    await replied(provider, question)
+    await cache.delete(cache_key(question, "openai|local"))
+    gated.open.clear()
+    gated.asked.clear()
+    asking = [asyncio.create_task(replied(provider, question)) for _ in range(5)]
+    await gated.asked.wait()
+
+    gated.open.set()
+
+    assert {reply.text for reply in await asyncio.gather(*asking)} == {"two"}
+    assert len(inner.requests) == 2
+
+
+async def test_two_processes_ask_once_too(cache: ReplyCache, question: ModelRequest) -> None:
+    gated = Gated(Scripted([saying("Hello")]))
+    here, there = caching(gated, cache), caching(Scripted([]), cache)
+    asking = asyncio.create_task(replied(here, question))
+    await gated.asked.wait()
+
+    asyncio.get_running_loop().call_later(0.05, gated.open.set)
+    second = await replied(there, question)
+
+    assert (second.text, second.cached) == ("Hello", True)
+    assert not (await asking).cached
+
+
+async def test_who_has_waited_long_enough_for_a_sibling_asks_for_himself(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    stuck = Gated(Scripted([saying("mine")]))
+    provider = caching(stuck, cache, wait_s=0.02)
+    asking = asyncio.create_task(replied(provider, question))
+    await stuck.asked.wait()
+    stuck.asked.clear()
+
+    sibling = asyncio.create_task(replied(provider, question))
+
+    await asyncio.wait_for(stuck.asked.wait(), 5)
+    for task in (asking, sibling):
+        task.cancel()
+    await asyncio.wait((asking, sibling))
+
+
+async def test_who_has_waited_long_enough_for_another_process_asks_for_himself(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    await cache.lock(cache_key(question, "openai|local"), 60)
+    provider = caching(Scripted([saying("mine")]), cache, wait_s=0.02)
+
+    reply = await asyncio.wait_for(replied(provider, question), 5)
+
+    assert (reply.text, reply.cached) == ("mine", False)
+
+
+async def test_when_the_first_fails_the_others_ask_for_themselves(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    gated = Gated(Scripted([ProviderError("down"), saying("two"), saying("three")]))
+    provider = caching(gated, cache)
+    asking = [asyncio.create_task(replied(provider, question)) for _ in range(3)]
+    await gated.asked.wait()
+
+    gated.open.set()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+
+    assert sum(isinstance(outcome, ProviderError) for outcome in outcomes) == 1
+    assert {o.text for o in outcomes if isinstance(o, Reply)} <= {"two", "three"}
+
+
+async def test_a_cancelled_call_lets_the_next_one_through(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    gated = Gated(Scripted([saying("Hello")]))
+    provider = caching(gated, cache)
+    asking = asyncio.create_task(replied(provider, question))
+    await gated.asked.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    gated.open.set()
+
+    assert (await asyncio.wait_for(replied(provider, question), 5)).text == "Hello"
+
+
+async def test_who_stops_waiting_for_another_process_is_in_nobodys_way(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    gated = Gated(Scripted([saying("Hello")]))
+    there = caching(Scripted([]), cache)
+    asking = asyncio.create_task(replied(caching(gated, cache), question))
+    await gated.asked.wait()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(replied(there, question), 0.05)
+
+    gated.open.set()
+    await asking
+
+    assert (await asyncio.wait_for(replied(there, question), 5)).cached
+
+
+async def test_without_redis_the_model_is_simply_asked(
+    question: ModelRequest, unused_tcp_port: int
+) -> None:
+    redis = connect(f"redis://127.0.0.1:{unused_tcp_port}/0")
+    provider = caching(Scripted([saying("one"), saying("two")]), RedisCache(redis))
+
+    texts = [(await replied(provider, question)).text for _ in range(2)]
+
+    assert texts == ["one", "two"]
+    await redis.aclose()

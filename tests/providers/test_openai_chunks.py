@@ -1,0 +1,315 @@
+"""Chunks of a streamed completion, from vendors that don't agree on much."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milepost.core.errors import ProviderError
+from milepost.core.model import (
+    CallDelta,
+    Delta,
+    Finished,
+    ReasoningDelta,
+    RequestedCall,
+    Spent,
+    TextDelta,
+)
+from milepost.core.usage import Usage
+from milepost.providers.assemble import Assembly
+from milepost.providers.failures import Failures
+from milepost.providers.openai_chunks import Chunks
+
+
+def decoded(*events: dict[str, Any]) -> list[Delta]:
+    chunks = Chunks(Failures("openai", None))
+    return [delta for event in events for delta in chunks.decode(orjson.dumps(event))]
+
+
+def choice(delta: object, reason: object = None, index: int = 0) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": reason}]}
+
+
+def finished(*events: dict[str, Any]) -> Finished:
+    chunks = Chunks(Failures("openai", None))
+    for event in events:
+        chunks.decode(orjson.dumps(event))
+    return chunks.finish()
+
+
+def calls(*pieces: dict[str, Any]) -> tuple[RequestedCall, ...]:
+    """Return the calls that `pieces` add up to, each piece in a chunk of its own."""
+    assembly = Assembly()
+    for delta in decoded(*(choice({"tool_calls": [piece]}) for piece in pieces)):
+        assembly.feed(delta)
+    assembly.feed(Finished("tool_calls"))
+    return assembly.reply().calls
+
+
+def piece(
+    arguments: object = "", *, index: object = None, call_id: str = "", name: str = ""
+) -> dict[str, Any]:
+    said = {"index": index, "id": call_id, "type": "function"}
+    function = {"name": name, "arguments": arguments}
+    return {
+        **{key: value for key, value in said.items() if value is not None and value != ""},
+        "function": {key: value for key, value in function.items() if value != ""},
+    }
+
+
+ADD = RequestedCall("id_a", "add", '{"a":1}')
+MULTIPLY = RequestedCall("id_b", "multiply", '{"b":2}')
+
+
+def test_text_comes_as_text() -> None:
+    assert decoded(choice({"role": "assistant", "content": "Hi"})) == [TextDelta("Hi")]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_reasoning_is_read_under_both_of_its_names(field: str) -> None:
+    assert decoded(choice({field: "Hm", "content": None})) == [ReasoningDelta("Hm")]
+
+
+def test_a_refusal_is_an_answer_too() -> None:
+    assert decoded(choice({"content": None, "refusal": "No."})) == [TextDelta("No.")]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"choices": []},
+        {"choices": None},
+        {"choices": "none"},
+        {"choices": [None]},
+        {"choices": [{}]},
+        choice(None),
+        choice("text"),
+        choice({"content": None}),
+        choice({"content": 7}),
+        choice({"content": ["a", "list"]}),
+        choice({"tool_calls": None}),
+        choice({"tool_calls": [None, 7]}),
+        {"usage": None},
+        {"usage": "much"},
+        {"error": None},
+    ],
+)
+def test_chunks_that_say_nothing_are_nothing(event: dict[str, Any]) -> None:
+    assert decoded(event) == []
+
+
+def test_the_first_choice_to_speak_is_the_reply() -> None:
+    events = [choice({"content": "mine"}, index=3), choice({"content": "other"}, index=0)]
+
+    assert decoded(*events) == [TextDelta("mine")]
+
+
+def test_usage_is_read_with_its_details() -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": 64, "cache_write_tokens": 8},
+        "completion_tokens_details": {"reasoning_tokens": 12},
+    }
+
+    assert decoded({"choices": [], "usage": usage}) == [Spent(Usage(100, 20, 64, 8, 12))]
+
+
+def test_usage_in_odd_types_counts_as_none() -> None:
+    usage = {
+        "prompt_tokens": "7",
+        "completion_tokens": -3,
+        "prompt_tokens_details": None,
+        "prompt_cache_hit_tokens": 5,
+        "completion_tokens_details": {"reasoning_tokens": 1e300},
+    }
+
+    assert decoded({"usage": usage}) == [Spent(Usage(cache_read_tokens=5))]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("stop", "stop"),
+        ("tool_calls", "tool_calls"),
+        ("function_call", "tool_calls"),
+        ("length", "length"),
+        ("content_filter", "content_filter"),
+        ("eos_token", "stop"),
+        (7, "stop"),
+    ],
+)
+def test_reasons_to_stop_are_translated(said: object, reason: str) -> None:
+    assert finished(choice({}, said)).reason == reason
+
+
+def test_who_asks_for_calls_does_not_merely_stop() -> None:
+    asking = choice({"tool_calls": [piece("{}", index=0, call_id="id_a", name="add")]})
+
+    assert finished(asking, choice({}, "stop")).reason == "tool_calls"
+    assert finished(asking, choice({}, "length")).reason == "length"
+
+
+def test_the_end_mark_is_an_end_without_a_reason() -> None:
+    chunks = Chunks(Failures("openai", None))
+
+    chunks.decode(b"[DONE]")
+
+    assert chunks.done
+    assert chunks.finish() == Finished("stop")
+    assert chunks.decode(b"what follows is not read") == []
+
+
+def test_the_end_names_the_response_and_the_model() -> None:
+    named = {"id": "chatcmpl-1", "model": "gpt-5-mini-2026", **choice({}, "stop")}
+
+    assert finished(named) == Finished("stop", "chatcmpl-1", "gpt-5-mini-2026")
+
+
+def test_a_call_in_pieces_says_its_id_and_name_once() -> None:
+    deltas = decoded(
+        choice({"tool_calls": [piece(index=0, call_id="id_a", name="add")]}),
+        choice({"tool_calls": [piece('{"a":', index=0, call_id="id_a", name="add")]}),
+        choice({"tool_calls": [piece("1}", index=0)]}),
+    )
+
+    assert deltas == [
+        CallDelta(0, "id_a", "add"),
+        CallDelta(0, arguments='{"a":'),
+        CallDelta(0, arguments="1}"),
+    ]
+
+
+def test_calls_may_be_interleaved() -> None:
+    assert calls(
+        piece(index=0, call_id="id_a", name="add"),
+        piece(index=1, call_id="id_b", name="multiply"),
+        piece('{"a":', index=0),
+        piece('{"b":2}', index=1),
+        piece("1}", index=0),
+    ) == (ADD, MULTIPLY)
+
+
+def test_calls_that_all_have_index_0_are_told_apart_by_id_and_name() -> None:
+    assert calls(
+        piece('{"a":1}', index=0, call_id="id_a", name="add"),
+        piece('{"b":2}', index=0, call_id="id_b", name="multiply"),
+    ) == (ADD, MULTIPLY)
+
+
+def test_calls_without_index_are_told_apart_by_their_names() -> None:
+    assert calls(
+        piece('{"a":', call_id="id_a", name="add"),
+        piece("1}"),
+        piece('{"b":2}', call_id="id_b", name="multiply"),
+    ) == (ADD, MULTIPLY)
+
+
+def test_calls_with_neither_index_nor_id_come_whole() -> None:
+    assert calls(piece('{"a":1}', name="add"), piece('{"a":2}', name="add")) == (
+        RequestedCall("", "add", '{"a":1}'),
+        RequestedCall("", "add", '{"a":2}'),
+    )
+
+
+def test_a_new_id_with_every_piece_is_still_one_call() -> None:
+    assert calls(
+        piece('{"a":', index=0, call_id="id_a", name="add"), piece("1}", index=0, call_id="id_z")
+    ) == (ADD,)
+
+
+def test_two_calls_may_share_an_id() -> None:
+    same = [
+        piece('{"a":1}', index=0, call_id="id_a", name="add"),
+        piece('{"a":1}', index=1, call_id="id_a", name="add"),
+    ]
+
+    assert calls(*same) == (ADD, ADD)
+
+
+@pytest.mark.parametrize("index", [7_000_000_000, -1, "first", 1.5, [1]])
+def test_a_wrong_index_is_as_good_as_any(index: object) -> None:
+    assert calls(piece('{"a":1}', index=index, call_id="id_a", name="add")) == (ADD,)
+
+
+def test_arguments_that_come_as_an_object_are_taken() -> None:
+    assert calls(piece({"a": 1}, index=0, call_id="id_a", name="add")) == (ADD,)
+
+
+def test_a_character_cut_in_two_is_replaced_and_not_fatal() -> None:
+    chunks = Chunks(Failures("openai", None))
+
+    deltas = chunks.decode(rb'{"choices":[{"index":0,"delta":{"content":"ha\ud83d"}}]}')
+
+    assert deltas == [TextDelta("ha\N{REPLACEMENT CHARACTER}")]
+
+
+@pytest.mark.parametrize("payload", [b"{oops", b"[1,2]", b"7", b'{"a":NaN}', b"[" * 5_000])
+def test_an_event_that_is_no_object_is_an_error(payload: bytes) -> None:
+    with pytest.raises(ProviderError, match="openai sent an event that is no JSON") as caught:
+        Chunks(Failures("openai", None)).decode(payload)
+
+    assert caught.value.code == "provider_error"
+
+
+def test_an_error_inside_of_a_chunk_is_raised() -> None:
+    with pytest.raises(ProviderError, match="openai answered 529: too busy"):
+        decoded({"error": {"message": "too busy", "code": 529}})
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2**40) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def objects(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=dict.fromkeys(keys, ANYTHING))
+
+
+FUNCTIONS = objects("name", "arguments")
+PIECES = st.fixed_dictionaries(
+    {}, optional={"index": ANYTHING, "id": ANYTHING, "function": FUNCTIONS | ANYTHING}
+)
+DELTAS = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": ANYTHING,
+        "reasoning": ANYTHING,
+        "tool_calls": st.lists(PIECES | ANYTHING, max_size=3) | ANYTHING,
+    },
+)
+CHOICES = st.fixed_dictionaries(
+    {}, optional={"index": ANYTHING, "delta": DELTAS | ANYTHING, "finish_reason": ANYTHING}
+)
+EVENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": ANYTHING,
+        "model": ANYTHING,
+        "choices": st.lists(CHOICES, max_size=2) | ANYTHING,
+        "usage": objects("prompt_tokens", "prompt_tokens_details") | ANYTHING,
+        "error": st.none() | objects("message", "code", "type") | ANYTHING,
+    },
+)
+
+
+@given(st.lists(EVENTS | ANYTHING, max_size=5))
+def test_whatever_a_vendor_sends_is_deltas_or_a_provider_error(events: list[Any]) -> None:
+    assembly = Assembly()
+    chunks = Chunks(Failures("openai", None))
+
+    try:
+        for event in events:
+            for delta in chunks.decode(orjson.dumps(event)):
+                assembly.feed(delta)
+    except ProviderError:
+        return
+
+    if chunks.finished:
+        assembly.feed(chunks.finish())
+        assert assembly.reply().finish_reason in {"stop", "tool_calls", "length", "content_filter"}
