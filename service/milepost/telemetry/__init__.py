@@ -1,0 +1,1 @@
+"""Seen from outside: spans, their export, metrics and log lines."""

@@ -1,0 +1,128 @@
+"""Sends spans to an OpenTelemetry collector, without anybody waiting for it.
+
+One thread sends; callers only put down what it is to send. The place to put it is bounded, and
+what does not fit, or cannot be delivered, is dropped and counted: telemetry is never worth a run.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from milepost.core.spans import Span
+from milepost.telemetry.context import TraceContext
+from milepost.telemetry.logs import logger
+from milepost.telemetry.otel import readable, readable_server
+
+QUEUE_MAX = 8_192
+BATCH_MAX = 512
+LINGER_S = 1.0
+ATTEMPT_S = 5.0
+CLOSE_S = 5.0
+
+_log = logger("telemetry")
+
+
+def _uncounted(_dropped: int) -> None:
+    """Nobody wants to know."""
+
+
+class Exporter:
+    """Exports over OTLP/HTTP to `endpoint`, the collector's base URL, until it is closed.
+
+    Headers, certificates, compression and further resource attributes are the SDK's own settings
+    (`OTEL_EXPORTER_OTLP_…`, `OTEL_RESOURCE_ATTRIBUTES`). `on_dropped` is told how many were lost,
+    from whichever thread lost them.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        service_name: str = "milepost",
+        content: bool = False,
+        on_dropped: Callable[[int], None] = _uncounted,
+    ) -> None:
+        self._resource = Resource.create({SERVICE_NAME: service_name})
+        self._content = content
+        self._on_dropped = on_dropped
+        url = f"{endpoint.rstrip('/')}/v1/traces"
+        self._otlp = OTLPSpanExporter(endpoint=url, timeout=ATTEMPT_S)
+        self._lock = threading.Lock()
+        self._queue: deque[Span | ReadableSpan] = deque()
+        self._closing = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="span-export", daemon=True)
+        self._thread.start()
+
+    def export(self, spans: Iterable[Span]) -> None:
+        """Have the spans sent soon, or dropped."""
+        self._put(tuple(spans))
+
+    def export_server(
+        self, name: str, place: TraceContext, start_ms: int, end_ms: int, status_code: int
+    ) -> None:
+        """Have the span of a request sent, unless its caller does not want to see the trace.
+
+        `name` is its method and its route, as in `POST /v1/runs`.
+        """
+        if place.sampled:
+            times_ms = start_ms, end_ms
+            self._put((readable_server(name, place, times_ms, status_code, self._resource),))
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Send what is left, for at most `timeout_s`; drop the rest."""
+        with self._lock:
+            self._closing = True
+        self._wake.set()
+        self._thread.join(timeout_s)
+        with self._lock:
+            left = len(self._queue)
+            self._queue.clear()
+        self._drop(left)
+        self._otlp.shutdown()  # type: ignore[no-untyped-call]  # the SDK leaves it untyped
+
+    def _put(self, spans: tuple[Span | ReadableSpan, ...]) -> None:
+        with self._lock:
+            room = 0 if self._closing else QUEUE_MAX - len(self._queue)
+            self._queue.extend(spans[:room])
+            full_batch = len(self._queue) >= BATCH_MAX
+        if full_batch:
+            self._wake.set()
+        self._drop(len(spans) - room)
+
+    def _drop(self, count: int) -> None:
+        if count > 0:
+            self._on_dropped(count)
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            self._wake.wait(LINGER_S)
+            self._wake.clear()
+            closing = self._closing
+            while batch := self._take():
+                self._send(batch)
+
+    def _take(self) -> list[Span | ReadableSpan]:
+        with self._lock:
+            size = min(len(self._queue), BATCH_MAX)
+            return [self._queue.popleft() for _ in range(size)]
+
+    def _send(self, batch: list[Span | ReadableSpan]) -> None:
+        try:
+            sent = self._otlp.export([self._readable(span) for span in batch])
+        except Exception:
+            _log.exception("spans could not be encoded", spans=len(batch))
+            sent = SpanExportResult.FAILURE
+        if sent is not SpanExportResult.SUCCESS:
+            self._drop(len(batch))
+
+    def _readable(self, span: Span | ReadableSpan) -> ReadableSpan:
+        if isinstance(span, ReadableSpan):
+            return span
+        return readable(span, self._resource, content=self._content)

@@ -1,0 +1,84 @@
+"""Spans in OpenTelemetry's own form, with our ids, parents and links."""
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from milepost.core.spans import Span
+from milepost.telemetry.attributes import ERROR_TYPE, LINKED_SPAN_ID, RUN_ID
+from milepost.telemetry.context import TraceContext
+
+NANOS_PER_MS = 1_000_000
+SERVER_ERRORS = 500
+
+_SCOPE = InstrumentationScope("milepost")
+_KINDS = {
+    "invoke_agent": SpanKind.INTERNAL,
+    "execute_tool": SpanKind.INTERNAL,
+    "chat": SpanKind.CLIENT,
+}
+
+
+def readable(span: Span, resource: Resource, *, content: bool) -> ReadableSpan:
+    """Return a run's span. The text of an error may quote what was said, so it counts as content.
+
+    The parent of an agent's span is in another process, or in another request of this one.
+    """
+    attributes = {RUN_ID: span.run_id, **span.attributes}
+    linked_id = attributes.pop(LINKED_SPAN_ID, None)
+    links = [Link(_context(span.trace_id, str(linked_id)))] if linked_id else []
+    remote = span.kind == "invoke_agent"
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.trace_id, span.span_id),
+        parent=_context(span.trace_id, span.parent_id, remote=remote) if span.parent_id else None,
+        resource=resource,
+        attributes=attributes,
+        links=links,
+        kind=_KINDS[span.kind],
+        status=_status(span, content=content),
+        start_time=span.start_ms * NANOS_PER_MS,
+        end_time=span.end_ms * NANOS_PER_MS,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def readable_server(
+    name: str, place: TraceContext, times_ms: tuple[int, int], status_code: int, resource: Resource
+) -> ReadableSpan:
+    """Return the span of a request; `name` is its method and its route."""
+    method, _, route = name.partition(" ")
+    attributes: dict[str, str | int] = {
+        "http.request.method": method,
+        "http.route": route,
+        "http.response.status_code": status_code,
+    }
+    failed = status_code >= SERVER_ERRORS
+    if failed:
+        attributes[ERROR_TYPE] = str(status_code)
+    parent_id, trace_id = place.parent_id, place.trace_id
+    start_ms, end_ms = times_ms
+    return ReadableSpan(
+        name=name,
+        context=_context(trace_id, place.span_id),
+        parent=_context(trace_id, parent_id, remote=True) if parent_id else None,
+        resource=resource,
+        attributes=attributes,
+        kind=SpanKind.SERVER,
+        status=Status(StatusCode.ERROR if failed else StatusCode.UNSET),
+        start_time=start_ms * NANOS_PER_MS,
+        end_time=end_ms * NANOS_PER_MS,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _context(trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=remote, trace_flags=flags)
+
+
+def _status(span: Span, *, content: bool) -> Status:
+    if span.status != "error":
+        return Status(StatusCode.UNSET)
+    return Status(StatusCode.ERROR, span.error if content else None)

@@ -1,0 +1,178 @@
+"""Log lines: their form, and that no secret gets into them."""
+
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from milepost.telemetry.logs import configure, logger, mask
+
+KEY = "mp_Zm9vYmFyYmF6cXV4"
+
+
+@pytest.fixture(autouse=True)
+def root_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    for handler in set(root.handlers) - set(handlers):
+        root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return [orjson.loads(line) for line in captured.err.splitlines()]
+
+
+def test_a_line_says_who_said_what_when_and_how_grave_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("info", json=True)
+
+    logger("worker").warning("took over", run_id="run_1", runs=3)
+
+    [line] = lines(capsys)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line.pop("timestamp"))
+    assert line == {
+        "event": "took over",
+        "level": "warning",
+        "logger": "milepost.worker",
+        "run_id": "run_1",
+        "runs": 3,
+    }
+
+
+def test_a_logger_that_was_made_before_heeds_the_configuration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    early = logger("early")
+
+    configure("warning", json=True)
+    early.info("not this")
+    early.error("but this")
+
+    assert [line["event"] for line in lines(capsys)] == ["but this"]
+
+
+def test_libraries_speak_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", json=True)
+
+    logging.getLogger("uvicorn.error").info("listening on %s", "127.0.0.1")
+
+    [line] = lines(capsys)
+    assert (line["event"], line["logger"]) == ("listening on 127.0.0.1", "uvicorn.error")
+
+
+def test_a_second_configuration_replaces_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", json=False)
+    configure("info", json=True)
+
+    logger("worker").info("once")
+
+    assert [line["event"] for line in lines(capsys)] == ["once"]
+
+
+def test_people_read_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", json=False)
+
+    logger("worker").info("took over", run_id="run_1")
+
+    assert re.search(r"Z \[info +\] took over +\[milepost.worker\] run_id=run_1", said(capsys))
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["api_key", "apiKey", "X-API-Key", "Authorization", "password", "client_secret", "set-cookie",
+     "access_token", "MILEPOST_SECRET_KEY"],
+)  # fmt: skip
+@pytest.mark.parametrize("json", [True, False])
+def test_what_a_secret_name_holds_is_masked_at_any_depth(
+    capsys: pytest.CaptureFixture[str], key: str, json: bool
+) -> None:
+    configure("info", json=json)
+
+    logger("api").info("called", headers=[{key: "hunter2"}], **{key: "hunter2"})
+
+    shown = said(capsys)
+    assert "hunter2" not in shown
+    assert shown.count("***") == 2
+
+
+@pytest.mark.parametrize("key", ["input_tokens", "keyword", "idempotency_key", "run_id"])
+def test_what_is_no_secret_is_shown(capsys: pytest.CaptureFixture[str], key: str) -> None:
+    configure("info", json=True)
+
+    logger("api").info("called", **{key: "hunter2"})
+
+    assert lines(capsys)[0][key] == "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f"key {KEY} is unknown", "key *** is unknown"),
+        (f"Authorization: Bearer {KEY}", "Authorization: ***"),
+        ("sent Bearer eyJhbGciOi.J9-_=", "sent Bearer ***"),
+        ("{'authorization': 'Basic Zm9vOmJhcg=='}", "{'authorization': '***'}"),
+        ("api_key=hunter2&n=1", "api_key=***"),
+        ("postgresql://me:hunter2@db:5432/x", "postgresql://me:***@db:5432/x"),
+        ("sk-proj-abcdefghijklmnop", "***"),
+        ("the bearer of news, https://host:8000/a@b", "the bearer of news, https://host:8000/a@b"),
+        ("run_0190 used 42 tokens of sk-learn", "run_0190 used 42 tokens of sk-learn"),
+    ],
+)
+def test_a_secret_within_a_text_is_masked_and_the_rest_is_kept(text: str, masked: str) -> None:
+    assert mask(text) == masked
+
+
+def refuse(variable: str) -> None:
+    raise ValueError(f"key {KEY} after {len(variable)}")
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_a_secret_in_an_exception_is_masked_and_no_variable_is_shown(
+    capsys: pytest.CaptureFixture[str], json: bool
+) -> None:
+    configure("info", json=json)
+
+    try:
+        refuse("in a " + "variable only")
+    except ValueError:
+        logger("api").exception("refused")
+
+    shown = said(capsys)
+    assert "ValueError: key *** after 18" in shown
+    assert KEY not in shown
+    assert "in a variable only" not in shown
+
+
+def test_a_library_that_logs_a_secret_is_masked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", json=True)
+
+    logging.getLogger("lib").info("sending %s", {"Authorization": f"Bearer {KEY}"})
+
+    assert KEY not in said(capsys)
+
+
+def test_a_text_that_cannot_be_encoded_is_logged_all_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("info", json=True)
+
+    logger("api").info("odd", text="\ud800", thing=object)
+
+    assert '"odd"' in said(capsys)
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ValueError, match="LOUD"):
+        configure("loud", json=True)
