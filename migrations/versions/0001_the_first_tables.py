@@ -169,7 +169,7 @@ def upgrade() -> None:
         sa.Column("waiting_for", sa.Text(), nullable=True),
         sa.Column("outcome", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
-        postgresql_with={"fillfactor": 70},
+        postgresql_with={"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.01},
     )
     with op.batch_alter_table("runs", schema=None) as batch_op:
         batch_op.create_index(
@@ -178,6 +178,13 @@ def upgrade() -> None:
             unique=False,
             sqlite_where=sa.text("status = 'blocked'"),
             postgresql_where=sa.text("status = 'blocked'"),
+        )
+        batch_op.create_index(
+            "ix_runs_ready",
+            [sa.text("lane DESC"), "run_at_ms", "id"],
+            unique=False,
+            sqlite_where=sa.text("status = 'queued'"),
+            postgresql_where=sa.text("status = 'queued'"),
         )
         batch_op.create_index(
             "ix_runs_owned",
@@ -303,7 +310,7 @@ def upgrade() -> None:
         sa.Column("dead", sa.SmallInteger(), server_default="0", nullable=False),
         sa.Column("started_ms", sa.BigInteger(), server_default="0", nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
-        postgresql_with={"fillfactor": 50},
+        postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
     )
 
 
@@ -337,6 +344,11 @@ def downgrade() -> None:
         )
         batch_op.drop_index(batch_op.f("ix_runs_tenant_id"))
         batch_op.drop_index(batch_op.f("ix_runs_session_id_turn"))
+        batch_op.drop_index(
+            "ix_runs_ready",
+            sqlite_where=sa.text("status = 'queued'"),
+            postgresql_where=sa.text("status = 'queued'"),
+        )
         batch_op.drop_index(
             "ix_runs_owned",
             sqlite_where=sa.text("status = 'running'"),

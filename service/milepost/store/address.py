@@ -39,7 +39,8 @@ class PostgresAddress:
     @property
     def shown(self) -> str:
         """Return what may be printed: never the password."""
-        return "Postgres at " + self.url.removeprefix("postgresql://").rpartition("@")[2]
+        place, _, _ = self.url.removeprefix("postgresql://").partition("?")
+        return f"Postgres at {place.rpartition('@')[2]}"
 
 
 Address = SqliteAddress | PostgresAddress

@@ -116,15 +116,23 @@ class PostgresEngine:
         """Do work that changes nothing."""
         with translated():
             async with self._pool.connection() as connection:
-                return await run(connection, work)
+                return await self._run(connection, work)
 
     async def write(self, work: Work[T]) -> T:
         """Do work in one transaction."""
         with translated():
             async with self._pool.connection() as connection:
-                result = await run(connection, work, "BEGIN")
+                result = await self._run(connection, work, "BEGIN")
                 await connection.execute(b"COMMIT")
                 return result
+
+    async def _run(self, connection: Connection, work: Work[T], before: str | None = None) -> T:
+        try:
+            return await run(connection, work, before)
+        except psycopg.OperationalError:
+            if connection.broken:
+                await self._pool.check()  # what broke this one has broken its idle fellows, too
+            raise
 
     async def close(self) -> None:
         """Close the pool."""

@@ -8,6 +8,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,12 +22,12 @@ T = TypeVar("T")
 READERS = 4
 BUSY_TIMEOUT_MS = 30_000
 GROUP_MAX = 64
+WAL_RETRY_S = 0.01
 
 PRAGMAS = (
-    "journal_mode = WAL",
+    f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "synchronous = FULL",  # NORMAL forgets the last commits on a power cut
     "foreign_keys = ON",
-    f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "secure_delete = ON",  # what a tenant erases is gone from the file, too
     "cache_size = -16384",
 )
@@ -37,9 +38,28 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, cached_statements=256
     )
-    for pragma in PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}").close()
+    try:
+        for pragma in PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}").close()
+        _use_wal(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL. Two that switch at once collide, and no busy timeout applies then."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(WAL_RETRY_S)
+        else:
+            return
 
 
 def run(connection: sqlite3.Connection, work: Work[T]) -> T:
@@ -122,8 +142,13 @@ class SqliteEngine:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._closed = False
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._writer = threading.Thread(target=self._write_all, name="sqlite-writer", daemon=True)
+        with translated():
+            connection = connect(path)  # here, so that it is the caller who learns if it fails
+        self._writer = threading.Thread(
+            target=self._write_all, args=(connection,), name="sqlite-writer", daemon=True
+        )
         self._writer.start()
         self._local = threading.local()
         self._reading: list[sqlite3.Connection] = []
@@ -131,21 +156,28 @@ class SqliteEngine:
 
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing, in a reader's thread."""
+        self._require_open()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def write(self, work: Work[T]) -> T:
         """Do work in the writer's next transaction."""
+        self._require_open()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(work, future))
         return await future
 
     async def close(self) -> None:
         """Finish what was handed in, then close."""
+        self._closed = True
         self._jobs.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._writer.join)
         self._readers.shutdown()
         for connection in self._reading:
             connection.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise DatabaseUnavailableError("SQLite: the file was closed; the process is stopping")
 
     def _open_reader(self) -> None:
         connection = connect(self._path)
@@ -156,8 +188,7 @@ class SqliteEngine:
         with translated():
             return run(self._local.connection, work)
 
-    def _write_all(self) -> None:
-        connection = connect(self._path)
+    def _write_all(self, connection: sqlite3.Connection) -> None:
         while (job := self._jobs.get()) is not None:
             jobs, ended = self._gather(job)
             self._commit(connection, jobs)

@@ -6,7 +6,7 @@ The key commits in the transaction of its effect, so that there is never one wit
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import exists, insert, select
+from sqlalchemy import exists, insert, select, tuple_
 
 from milepost.core.errors import ConflictError
 from milepost.store import schema
@@ -66,7 +66,19 @@ _REMEMBER = Statement(
     )
     .returning(_I.resource_id)
 )
-_old = select(_I.tenant, _I.scope, _I.key).where(_I.created_ms < number("before_ms"))
+_old = schema.idempotency.alias("old")
+_PURGE = Statement(
+    schema.idempotency.delete()
+    .where(
+        tuple_(_I.tenant, _I.scope, _I.key).in_(
+            select(_old.c.tenant, _old.c.scope, _old.c.key)
+            .where(_old.c.created_ms < number("before_ms"))
+            .order_by(_old.c.created_ms)
+            .limit(PURGE_MAX)
+        )
+    )
+    .returning(_I.key)
+)
 
 
 def recall_all(asked: Sequence[Asked]) -> Work[dict[str, str | RequestConflictError]]:
@@ -110,8 +122,16 @@ def remember(asked: Asked) -> Work[str | None]:
     Comes before the effect, so that whoever repeats a request waits for the first one's commit
     instead of trying the same.
     """
-    kept = yield _REMEMBER(**_row(asked))
+    row = _row(asked)
+    forget = _FORGET(asked=rows_of([row]), before_ms=asked.time_ms - TTL_MS)
+    _, kept = yield forget, _REMEMBER(**row)
     return None if kept else (yield from recall(asked))
+
+
+def purge(now_ms: int) -> Work[int]:
+    """Forget keys that count no longer, so many at a time; return how many that were."""
+    purged = yield _PURGE(before_ms=now_ms - TTL_MS)
+    return len(purged)
 
 
 def _row(asked: Asked) -> dict[str, str | int]:

@@ -1,11 +1,14 @@
-"""API keys: only hashes are stored."""
+"""API keys: only their hashes are stored."""
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, insert, select, update
 
+from milepost.core.errors import NotFoundError
 from milepost.store import schema
-from milepost.store.dialect import now_ms, text
+from milepost.store.dialect import now_ms, number, text
+from milepost.store.listing import Query, paged
+from milepost.store.records import Page
 from milepost.store.work import Statement, Work
 
 _K = schema.keys.c
@@ -14,7 +17,7 @@ _valid = _K.revoked_ms.is_(None) & (_K.expires_ms.is_(None) | (_K.expires_ms > n
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """A key; `scopes` is encoded JSON."""
+    """A key; `scopes` is encoded JSON, `hint` what may be shown of the key itself."""
 
     id: str
     tenant: str
@@ -27,12 +30,65 @@ class KeyRow:
     revoked_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key to be known from now on; `hash` is the hex SHA-256 of its text."""
+
+    id: str
+    tenant: str
+    name: str
+    hash: str
+    hint: str
+    scopes: str
+    subject: str | None
+    created_ms: int
+    expires_ms: int | None
+
+
 _COLUMNS = (
     _K.id, _K.tenant, _K.name, _K.hint, _K.scopes, _K.subject, _K.created_ms, _K.expires_ms,
     _K.revoked_ms,
 )  # fmt: skip
+_CREATE = Statement(
+    insert(schema.keys)
+    .values(
+        id=text("key_id"),
+        tenant=text("tenant"),
+        name=text("name"),
+        hash=text("hash"),
+        hint=text("hint"),
+        scopes=text("scopes"),
+        subject=text("subject"),
+        created_ms=number("created_ms"),
+        expires_ms=number("expires_ms"),
+    )
+    .returning(*_COLUMNS)
+)
 _BY_HASH = Statement(select(*_COLUMNS).where(_K.hash == text("hash"), _valid))
+_FIND = Statement(select(*_COLUMNS).where(_K.id == text("key_id"), _K.tenant == text("tenant")))
 _EXIST = Statement(select(_K.id).where(_valid).limit(1))
+_REVOKE = Statement(
+    update(schema.keys)
+    .where(_K.id == text("key_id"), _K.tenant == text("tenant"))
+    .values(revoked_ms=func.coalesce(_K.revoked_ms, number("now_ms")))
+    .returning(*_COLUMNS)
+)
+
+
+def create(key: NewKey) -> Work[KeyRow]:
+    """Make a key known."""
+    ((*row,),) = yield _CREATE(
+        key_id=key.id,
+        tenant=key.tenant,
+        name=key.name,
+        hash=key.hash,
+        hint=key.hint,
+        scopes=key.scopes,
+        subject=key.subject,
+        created_ms=key.created_ms,
+        expires_ms=key.expires_ms,
+    )
+    return KeyRow(*row)
 
 
 def by_hash(hashed: str) -> Work[KeyRow | None]:
@@ -41,6 +97,33 @@ def by_hash(hashed: str) -> Work[KeyRow | None]:
     return KeyRow(*found[0]) if found else None
 
 
+def find(tenant: str, key_id: str) -> Work[KeyRow]:
+    """Return a key, valid or not; raise `NotFoundError` if the tenant has none such."""
+    found = yield _FIND(tenant=tenant, key_id=key_id)
+    if not found:
+        raise _not_found(key_id)
+    return KeyRow(*found[0])
+
+
 def exist() -> Work[bool]:
     """Say whether there is any valid key at all."""
     return bool((yield _EXIST()))
+
+
+def search(tenant: str, page: Page) -> Work[list[KeyRow]]:
+    """Return the tenant's keys, revoked ones too, and one more if there are more."""
+    query: Query = select(*_COLUMNS).where(_K.tenant == tenant)
+    found = yield Statement(paged(query, _K.id, page))()
+    return [KeyRow(*row) for row in found]
+
+
+def revoke(tenant: str, key_id: str, now_ms: int) -> Work[KeyRow]:
+    """End a key's validity for good; one that was revoked before keeps its time."""
+    revoked = yield _REVOKE(tenant=tenant, key_id=key_id, now_ms=now_ms)
+    if not revoked:
+        raise _not_found(key_id)
+    return KeyRow(*revoked[0])
+
+
+def _not_found(key_id: str) -> NotFoundError:
+    return NotFoundError(f"there is no key {key_id}", code="key_not_found")

@@ -40,5 +40,6 @@ def where_labelled(query: Query, column: ColumnElement[Any], metadata: Mapping[s
 def paged(query: Query, key: ColumnElement[Any], page: Page) -> Query:
     """Return `query` cut to a page by its sortable key, and one row more."""
     if page.after is not None:
-        query = query.where(key > page.after if page.ascending else key < page.after)
+        after = key.type.python_type(page.after)
+        query = query.where(key > after if page.ascending else key < after)
     return query.order_by(key if page.ascending else key.desc()).limit(page.limit + 1)

@@ -20,8 +20,14 @@ def held(address: Address) -> Iterator[None]:
         yield
         return
     path = address.path.with_name(address.path.name + ".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("a+")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be written ({error.strerror}); name another place with --database-url"
+        ) from error
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -13,8 +13,8 @@ import orjson
 from sqlalchemy import case, delete, exists, func, insert, null, select, update
 
 from milepost.core.errors import FencedError, MilepostError
-from milepost.store import schema
-from milepost.store.dialect import number, rows, rows_of, text, word
+from milepost.store import schema, usage
+from milepost.store.dialect import now_ms, number, rows, rows_of, text, word
 from milepost.store.records import Append, InboxMessage, LogEntry
 from milepost.store.work import Call, Statement, Work
 
@@ -69,7 +69,7 @@ _INSERT = Statement(
 _changes = rows(
     "changes",
     "run_id", "tenant", "status", "waiting_for", "outcome", "resume_why",
-    numbers=("epoch", "inbox_seen", "ended_ms", "now_ms"),
+    numbers=("epoch", "inbox_seen", "ended_ms"),
 )  # fmt: skip
 _CHANGE = Statement(
     update(schema.runs)
@@ -87,7 +87,7 @@ _CHANGE = Statement(
         outcome=_changes.c.outcome,
         resume_why=_changes.c.resume_why,
         ended_ms=_changes.c.ended_ms,
-        run_at_ms=_changes.c.now_ms,
+        run_at_ms=now_ms(),
         crashes=0,
         wake_at_ms=case((_changes.c.ended_ms.is_(None), _R.deadline_ms), else_=null()),
         turn=case(
@@ -129,7 +129,7 @@ PROMOTE = Statement(
             _active.c.status.in_([word(status) for status in schema.ACTIVE]),
         ),
     )
-    .values(status="queued", run_at_ms=number("now_ms"))
+    .values(status="queued", run_at_ms=now_ms())
     .returning(_R.id)
 )
 
@@ -173,13 +173,8 @@ def _insert_of(table: Any, parameter: str, numbers: tuple[str, ...]) -> Statemen
     return Statement(insert(table).from_select(names, select(*(source.c[name] for name in names))))
 
 
-_USAGE_NUMBERS = (
-    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
-    "model_calls", "cost_nanos", "unpriced_calls", "saved_input_tokens", "saved_output_tokens",
-    "saved_cost_nanos",
-)  # fmt: skip
 _INSERT_SPANS = _insert_of(schema.spans, "spans", ("seq", "start_ms", "end_ms"))
-_INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *_USAGE_NUMBERS))
+_INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *usage.NUMBERS))
 _INSERT_APPROVALS = _insert_of(
     schema.approvals, "approvals", ("required", "decided_ms", "created_ms", "expires_ms")
 )
@@ -231,7 +226,7 @@ def _calls(appends: Sequence[Append]) -> dict[str, Call]:
         calls["change"] = _CHANGE(changes=rows_of(changes))
     calls["insert"] = _INSERT(batch=rows_of(_event_rows(appends)))
     if ending:
-        calls["promote"] = PROMOTE(ending=rows_of(ending), now_ms=ending[0]["now_ms"])
+        calls["promote"] = PROMOTE(ending=rows_of(ending))
         calls["withdraw"] = WITHDRAW(ended=rows_of(_ended_rows(appends)))
     return {**calls, **_beside(appends), "standing": _STANDING(heads=rows_of(_run_rows(appends)))}
 
@@ -285,7 +280,6 @@ def _change_row(item: Append) -> dict[str, Any]:
         "epoch": item.epoch,
         "inbox_seen": item.inbox_seen,
         "ended_ms": change.ended_ms,
-        "now_ms": item.entries[-1].time_ms,
     }
 
 
@@ -334,7 +328,7 @@ def _usage_rows(item: Append) -> Iterable[dict[str, Any]]:
             "user_id": used.user,
             "metadata": used.metadata,
             "time_ms": used.time_ms,
-            **{name: getattr(used.usage, name) for name in _USAGE_NUMBERS},
+            **{name: getattr(used.usage, name) for name in usage.NUMBERS},
         }
 
 
@@ -371,6 +365,9 @@ _MINE = Statement(
     select(_E.append_id).where(
         _E.run_id == text("run_id"), _E.tenant == text("tenant"), _E.seq == number("seq")
     )
+)
+_INBOX_SEQ = Statement(
+    select(_R.inbox_seq).where(_R.id == text("run_id"), _R.tenant == text("tenant"))
 )
 _INBOX = Statement(
     select(schema.inbox.c.seq, schema.inbox.c.kind, schema.inbox.c.data)
@@ -420,7 +417,15 @@ def landed(item: Append) -> Work[bool]:
     return bool(found) and found[0][0] == item.append_id
 
 
-def inbox(tenant: str, run_id: str, after: int) -> Work[list[InboxMessage]]:
-    """Return what came in for the run behind `after`."""
-    found = yield _INBOX(tenant=tenant, run_id=run_id, after=after)
-    return [InboxMessage(*row) for row in found]
+def inbox(tenant: str, run_id: str, after: int) -> Work[tuple[int, list[InboxMessage]]]:
+    """Return the last number that the inbox gave out, and what came in behind `after`.
+
+    The number is read first, so that it never stands for a message that was not read.
+    """
+    counted, found = yield (
+        _INBOX_SEQ(tenant=tenant, run_id=run_id),
+        _INBOX(tenant=tenant, run_id=run_id, after=after),
+    )
+    letters = [InboxMessage(*row) for row in found]
+    seqs = [*(seq for (seq,) in counted), *(letter.seq for letter in letters)]
+    return max(seqs, default=0), letters

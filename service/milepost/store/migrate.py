@@ -11,10 +11,12 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from milepost.core.errors import ConfigurationError
 from milepost.store.address import Address, SqliteAddress
+from milepost.store.engine import DatabaseUnavailableError
 
 _LOCK = (
     0x6D696C65706F7374  # "milepost": the key of the advisory lock that lets one migrate at a time
@@ -49,8 +51,18 @@ def _connected(address: Address) -> Iterator[Connection]:
                 connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
                 connection.commit()
             yield connection
+    except OperationalError as error:
+        raise DatabaseUnavailableError(f"{address.shown}: {_in_one_line(error)}") from error
+    except DatabaseError as error:
+        if isinstance(address, SqliteAddress) and "not a database" in str(error.orig):
+            raise ConfigurationError(f"{address.path}: {_in_one_line(error)}") from error
+        raise
     finally:
         engine.dispose()
+
+
+def _in_one_line(error: DatabaseError) -> str:
+    return " ".join(str(error.orig).split())
 
 
 @contextmanager

@@ -4,15 +4,16 @@ Only the database's clock judges a lease. A worker's id is never used again.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import orjson
-from sqlalchemy import case, exists, func, insert, null, select, update
+from sqlalchemy import ColumnElement, case, exists, func, insert, null, select, union_all, update
 
 from milepost.core.codec import encode
 from milepost.core.errors import FencedError
 from milepost.core.events import RunResumed, RunStarted
 from milepost.store import log, schema
-from milepost.store.dialect import now_ms, number, rows, text, word
+from milepost.store.dialect import now_ms, number, rows, text, word, words
 from milepost.store.records import Claim, LogEntry
 from milepost.store.work import Row, Statement, Work
 
@@ -146,7 +147,7 @@ _REQUEUE = Statement(
     )
     .returning(_R.id)
 )
-_CRASH = Statement(
+_GIVE_UP = Statement(
     update(schema.runs)
     .where(
         _R.id == text("run_id"),
@@ -158,8 +159,8 @@ _CRASH = Statement(
     .values(
         status="queued",
         owner=null(),
-        crashes=_R.crashes + 1,
-        resume_why="crash",
+        crashes=_R.crashes + case((text("why") == word("crash"), 1), else_=0),
+        resume_why=text("why"),
         run_at_ms=now_ms() + _backoff,
     )
     .returning(_R.id)
@@ -254,20 +255,46 @@ def sweep() -> Work[list[str]]:
     return [run_id for (run_id,) in stranded]
 
 
-def crash(tenant: str, run_id: str, epoch: int, worker: str) -> Work[bool]:
-    """Queue a run again whose driving failed, if it is still this worker's under this epoch."""
-    crashed = yield _CRASH(tenant=tenant, run_id=run_id, epoch=epoch, worker=worker)
-    return bool(crashed)
+def give_up(
+    tenant: str, run_id: str, epoch: int, worker: str, why: Literal["crash", "outage"]
+) -> Work[bool]:
+    """Queue a run again whose driving failed, if it is still this worker's under this epoch.
+
+    What the database's absence broke off does not count against the run.
+    """
+    given = yield _GIVE_UP(tenant=tenant, run_id=run_id, epoch=epoch, worker=worker, why=why)
+    return bool(given)
 
 
-_LOAD = Statement(
-    select(_R.status, func.count())
-    .where(_R.status.in_([word(s) for s in (*schema.PENDING, "running", "waiting")]))
-    .group_by(_R.status)
-)
+def _load(*narrowed: ColumnElement[bool]) -> Statement:
+    """Return the count of runs by status.
+
+    Each branch has a partial index of its own; in one they would read every run that ever was.
+    """
+    return Statement(
+        union_all(
+            select(_R.status, func.count())
+            .where(_R.status.in_(words(schema.ACTIVE)), *narrowed)
+            .group_by(_R.status),
+            select(word("blocked"), func.count()).where(_R.status == word("blocked"), *narrowed),
+            select(word("scheduled"), func.count()).where(
+                _R.status == word("scheduled"), _R.wake_at_ms.is_not(None), *narrowed
+            ),
+        )
+    )
+
+
+_LOAD = _load()
+_LOAD_OF = _load(_R.tenant == text("tenant"))
 
 
 def load() -> Work[dict[str, int]]:
-    """Return how many runs are in each status that is not an end."""
+    """Return how many runs of all tenants are in each status that is not an end."""
     counted = yield _LOAD()
-    return dict(counted)
+    return {status: count for status, count in counted if count}
+
+
+def load_of(tenant: str) -> Work[dict[str, int]]:
+    """Return how many of the tenant's runs are in each status that is not an end."""
+    counted = yield _LOAD_OF(tenant=tenant)
+    return {status: count for status, count in counted if count}

@@ -4,20 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-from sqlalchemy import case, exists, func, insert, null, select, update
+from sqlalchemy import case, exists, func, insert, null, select, true, union_all, update
 
 from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
-from milepost.store import log, schema
-from milepost.store.dialect import json_text, number, rows, text, word, words
+from milepost.store import idempotency, log, schema
+from milepost.store.dialect import insert_new, now_ms, number, rows, rows_of, text, word, words
+from milepost.store.idempotency import Asked
+from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
 from milepost.store.records import Entry, NewRun, Page, RunFilter
 from milepost.store.work import Statement, Work
 
-IDEMPOTENCY_TTL_MS = 24 * 3_600_000
-
 _R = schema.runs.c
 _S = schema.sessions.c
-_I = schema.idempotency.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class RunRow:
     cancel_ms: int | None
 
 
-_COLUMNS = (
+COLUMNS = (
     _R.id, _R.tenant, _R.session_id, _R.agent_id, _R.agent, _R.agent_version, _R.user_id,
     _R.status, _R.epoch, _R.lane, _R.created_ms, _R.ended_ms, _R.deadline_ms, _R.run_at_ms,
     _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms,
@@ -60,49 +58,6 @@ class Created:
     status: str
     replayed: bool = False
 
-
-class RequestConflictError(ConflictError):
-    """The idempotency key was used for another request."""
-
-    code = "idempotency_key_reused"
-
-
-_requests = rows(
-    "requests", "tenant", "scope", "key", "request_hash", "resource_id", numbers=("created_ms",)
-)
-_FORGET = Statement(
-    schema.idempotency.delete().where(
-        _I.created_ms < number("before_ms"),
-        exists().where(
-            _requests.c.tenant == _I.tenant,
-            _requests.c.scope == _I.scope,
-            _requests.c.key == _I.key,
-        ),
-    )
-)
-_FIND_REQUESTS = Statement(
-    select(_I.tenant, _I.scope, _I.key, _I.request_hash, _I.resource_id).select_from(
-        schema.idempotency.join(
-            _requests,
-            (_requests.c.tenant == _I.tenant)
-            & (_requests.c.scope == _I.scope)
-            & (_requests.c.key == _I.key),
-        )
-    )
-)
-_REMEMBER = Statement(
-    insert(schema.idempotency).from_select(
-        ["tenant", "scope", "key", "request_hash", "resource_id", "created_ms"],
-        select(
-            _requests.c.tenant,
-            _requests.c.scope,
-            _requests.c.key,
-            _requests.c.request_hash,
-            _requests.c.resource_id,
-            _requests.c.created_ms,
-        ),
-    )
-)
 
 _sessions = rows("sessions_new", "id", "tenant", "user_id", numbers=("now_ms",))
 _ADD_SESSIONS = Statement(
@@ -133,6 +88,7 @@ _new = rows(
 _active = schema.runs.alias("active")
 _session_is_busy = exists().where(
     _active.c.session_id == _new.c.session_id,
+    _active.c.turn.is_(None),  # has not ended: the index knows, however long the session is
     _active.c.status.in_(words((*schema.ACTIVE, "blocked"))),
 )
 _ADD_RUNS = Statement(
@@ -157,7 +113,7 @@ _ADD_RUNS = Statement(
                 else_=word("queued"),
             ),
             _new.c.lane,
-            func.coalesce(_new.c.scheduled_ms, _new.c.created_ms),
+            func.coalesce(_new.c.scheduled_ms, now_ms()),
             func.coalesce(_new.c.scheduled_ms, _new.c.deadline_ms),
             _new.c.deadline_ms,
             _new.c.created_ms,
@@ -171,22 +127,19 @@ _ADD_RUNS = Statement(
 _first = rows(
     "first", "run_id", "tenant", "append_id", "type", "data", numbers=("seq", "epoch", "time_ms")
 )
-_ADD_EVENTS = Statement(
-    insert(schema.events).from_select(
-        ["run_id", "seq", "tenant", "epoch", "append_id", "type", "time_ms", "data"],
-        select(
-            _first.c.run_id,
-            _first.c.seq,
-            _first.c.tenant,
-            _first.c.epoch,
-            _first.c.append_id,
-            _first.c.type,
-            _first.c.time_ms,
-            _first.c.data,
-        ),
+_names = [column.name for column in schema.events.c]
+_entries = select(*(_first.c[name] for name in _names))
+_ADD_EVENTS = Statement(insert(schema.events).from_select(_names, _entries))
+# One look for each partial index: there is none for all that is pending.
+_queue = (
+    union_all(
+        select(_R.id).where(_R.status == word("queued")),
+        select(_R.id).where(_R.status == word("blocked")),
+        select(_R.id).where(_R.status == word("scheduled"), _R.wake_at_ms.is_not(None)),
     )
+    .limit(number("limit"))
+    .subquery()
 )
-_queue = select(_R.id).where(_R.status.in_(words(schema.PENDING))).limit(number("limit")).subquery()
 _QUEUE_LENGTH = Statement(select(func.count()).select_from(_queue))
 
 
@@ -218,31 +171,17 @@ def create(
 
 def _recall(wanted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
     """Answer from memory what was asked before."""
-    batch = _dump(_request_row(run) for run in wanted if run.request)
-    before_ms = min(run.created_ms for run in wanted) - IDEMPOTENCY_TTL_MS
-    _, found = yield (
-        _FORGET(requests=batch, before_ms=before_ms),
-        _FIND_REQUESTS(requests=batch),
-    )
-    known = {(tenant, scope, key): (hash_, run) for tenant, scope, key, hash_, run in found}
-    for run in wanted:
-        if not run.request:
-            continue
-        match known.get((run.tenant, run.request.scope, run.request.key)):
-            case None:
-                continue
-            case (run.request.hash, run_id):
-                outcomes[run.id] = Created(run_id, "", replayed=True)
-            case _:
-                outcomes[run.id] = RequestConflictError(
-                    f"Idempotency-Key {run.request.key!r} was used for another request;"
-                    " use a new key"
-                )
+    answers = yield from idempotency.recall_all([_asked(run) for run in wanted if run.request])
+    for run_id, answer in answers.items():
+        if isinstance(answer, str):
+            outcomes[run_id] = Created(answer, "", replayed=True)
+        else:
+            outcomes[run_id] = answer
 
 
 def _join(joined: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
     """Lock the sessions that are there already, so that a run that ends sees those behind it."""
-    batch = _dump(
+    batch = rows_of(
         {"id": run.session_id, "tenant": run.tenant, "now_ms": run.created_ms} for run in joined
     )
     locked = yield _LOCK_SESSIONS(joined=batch)
@@ -268,14 +207,14 @@ def _add(accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -
         for run in accepted
         if run.session_is_new
     ]
-    calls = [_ADD_SESSIONS(sessions_new=_dump(sessions))] if sessions else []
-    if asked := [_request_row(run) for run in accepted if run.request]:
-        calls.append(_REMEMBER(requests=_dump(asked)))
+    calls = [_ADD_SESSIONS(sessions_new=rows_of(sessions))] if sessions else []
+    if asked := [_asked(run) for run in accepted if run.request]:
+        calls.append(idempotency.remember_all(asked))
     answers = yield (
         *calls,
-        _ADD_RUNS(new=_dump(_run_row(run) for run in accepted)),
+        _ADD_RUNS(new=rows_of(_run_row(run) for run in accepted)),
         _ADD_EVENTS(
-            first=_dump(
+            first=rows_of(
                 _entry_row(run.id, run.tenant, run.id, epoch=0, seq=1, entry=run.queued)
                 for run in accepted
             )
@@ -285,16 +224,9 @@ def _add(accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -
         outcomes[run_id] = Created(run_id, status)
 
 
-def _request_row(run: NewRun) -> dict[str, Any]:
+def _asked(run: NewRun) -> Asked:
     assert run.request is not None
-    return {
-        "tenant": run.tenant,
-        "scope": run.request.scope,
-        "key": run.request.key,
-        "request_hash": run.request.hash,
-        "resource_id": run.id,
-        "created_ms": run.created_ms,
-    }
+    return Asked(run.tenant, run.request, run.id, run.created_ms)
 
 
 def _run_row(run: NewRun) -> dict[str, Any]:
@@ -330,7 +262,7 @@ def _entry_row(
     }
 
 
-_FIND = Statement(select(*_COLUMNS).where(_R.id == text("run_id"), _R.tenant == text("tenant")))
+_FIND = Statement(select(*COLUMNS).where(_R.id == text("run_id"), _R.tenant == text("tenant")))
 
 
 def find(tenant: str, run_id: str) -> Work[RunRow]:
@@ -349,32 +281,22 @@ def landed(run: NewRun) -> Work[Created | None]:
 
 def search(tenant: str, wanted: RunFilter, page: Page) -> Work[list[RunRow]]:
     """Return the tenant's runs that match, one more than the page holds if there are more."""
-    query = select(*_COLUMNS).where(_R.tenant == tenant)
-    if wanted.status == "queued":
-        query = query.where(_R.status.in_(words(schema.PENDING)))
-    elif wanted.status is not None:
-        query = query.where(_R.status == wanted.status)
-    if wanted.agent is not None:
-        query = query.where((_R.agent == wanted.agent) | (_R.agent_id == wanted.agent))
-    if wanted.session_id is not None:
-        query = query.where(_R.session_id == wanted.session_id)
-    if wanted.user is not None:
-        query = query.where(_R.user_id == wanted.user)
-    if wanted.created_after_ms is not None:
-        query = query.where(_R.created_ms > wanted.created_after_ms)
-    if wanted.created_before_ms is not None:
-        query = query.where(_R.created_ms < wanted.created_before_ms)
-    for key, value in wanted.metadata.items():
-        query = query.where(json_text(_R.metadata, key) == value)
-    found = yield Statement(paged(query, _R.id, page))()
+    found = yield Statement(paged(matching(tenant, wanted), _R.id, page))()
     return [RunRow(*row) for row in found]
 
 
-def paged(query: Any, key: Any, page: Page) -> Any:
-    """Return `query` cut to a page by its sortable key, and one row more."""
-    if page.after is not None:
-        query = query.where(key > page.after if page.ascending else key < page.after)
-    return query.order_by(key if page.ascending else key.desc()).limit(page.limit + 1)
+def matching(tenant: str, wanted: RunFilter) -> Query:
+    """Return the query for `COLUMNS` of the tenant's runs that match."""
+    query: Query = select(*COLUMNS).where(_R.tenant == tenant)
+    if wanted.status == "queued":
+        query = query.where(_R.status.in_(words(schema.PENDING)))
+    else:
+        query = where_equal(query, {_R.status: wanted.status})
+    if wanted.agent is not None:
+        query = query.where((_R.agent == wanted.agent) | (_R.agent_id == wanted.agent))
+    query = where_equal(query, {_R.session_id: wanted.session_id, _R.user_id: wanted.user})
+    query = where_between(query, _R.created_ms, wanted.created_after_ms, wanted.created_before_ms)
+    return where_labelled(query, _R.metadata, wanted.metadata)
 
 
 _DELIVER = Statement(
@@ -389,9 +311,13 @@ _DELIVER = Statement(
         status=case((_R.status == word("waiting"), word("queued")), else_=_R.status),
         waiting_for=case((_R.status == word("waiting"), null()), else_=_R.waiting_for),
         resume_why=case((_R.status == word("waiting"), text("why")), else_=_R.resume_why),
-        run_at_ms=case((_R.status == word("waiting"), number("now_ms")), else_=_R.run_at_ms),
+        run_at_ms=case((_R.status == word("waiting"), now_ms()), else_=_R.run_at_ms),
         cancel_ms=func.coalesce(_R.cancel_ms, number("cancel_ms")),
-        wake_at_ms=func.coalesce(number("wake_at_ms"), _R.wake_at_ms),
+        # Asking twice gives the worker no more time.
+        wake_at_ms=case(
+            (_R.cancel_ms.is_(None), func.coalesce(number("wake_at_ms"), _R.wake_at_ms)),
+            else_=_R.wake_at_ms,
+        ),
     )
     .returning(_R.inbox_seq, _R.status)
 )
@@ -466,20 +392,22 @@ _STOP = Statement(
     )
     .returning(_R.epoch)
 )
-_HEAD = Statement(
-    select(func.coalesce(func.max(schema.events.c.seq), 0)).where(
-        schema.events.c.run_id == text("run_id"), schema.events.c.tenant == text("tenant")
-    )
+# WHERE keeps SQLite from reading ON CONFLICT as a part of the FROM clause.
+_ADD_LAST = Statement(
+    insert_new(schema.events)
+    .from_select(_names, _entries.where(true()))
+    .returning(schema.events.c.seq)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run that no worker may go on with is to end."""
+    """How a run that no worker may go on with is to end; `head` is the end of the log it closes."""
 
     status: str
     outcome: str
     entries: tuple[Entry, ...]
+    head: int
 
 
 def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str]]]:
@@ -487,11 +415,11 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
 
     Returns the seq of the first of the ending's entries, and the runs that were set free.
 
-    A compare-and-set on the status and epoch that `row` was read with; raises `StaleError` if it
-    moved since.
+    A compare-and-set on the status and epoch that `row` was read with, and on the log's end;
+    raises `StaleError` if any of them moved since.
     """
     now = ending.entries[-1].time_ms
-    batch = _dump([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now}])
+    batch = rows_of([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now}])
     yield log.LOCK_SESSIONS(ending=batch)
     yield log.TURN_SESSIONS(ending=batch)
     stopped = yield _STOP(
@@ -505,17 +433,20 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
     )
     if not stopped:
         raise StaleError(f"run {row.id} is no longer {row.status}; look again")
-    ((head,),) = yield _HEAD(run_id=row.id, tenant=row.tenant)
-    added = [
+    if (yield from log.head(row.tenant, row.id)) != ending.head:
+        raise StaleError(f"run {row.id} went on behind event {ending.head}; look again")
+    last = [
         _entry_row(row.id, row.tenant, append_id, epoch=stopped[0][0], seq=seq, entry=entry)
-        for seq, entry in enumerate(ending.entries, start=head + 1)
+        for seq, entry in enumerate(ending.entries, start=ending.head + 1)
     ]
-    yield _ADD_EVENTS(first=_dump(added))
+    added = yield _ADD_LAST(first=rows_of(last))
+    if len(added) != len(last):
+        raise StaleError(f"run {row.id} was being written to; look again")
     freed, _ = yield (
-        log.PROMOTE(ending=batch, now_ms=now),
-        log.WITHDRAW(ended=_dump([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
+        log.PROMOTE(ending=batch),
+        log.WITHDRAW(ended=rows_of([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
     )
-    return head + 1, [run_id for (run_id,) in freed]
+    return ending.head + 1, [run_id for (run_id,) in freed]
 
 
 class StaleError(ConflictError):
@@ -526,7 +457,7 @@ class StaleError(ConflictError):
 
 
 _DUE = Statement(
-    select(*_COLUMNS)
+    select(*COLUMNS)
     .where(
         _R.wake_at_ms <= number("now_ms"),
         _R.status.not_in(words(schema.ENDED)),
@@ -543,6 +474,7 @@ _PROMOTE_SCHEDULED = Statement(
             (
                 exists().where(
                     _busy.c.session_id == _R.session_id,
+                    _busy.c.turn.is_(None),
                     _busy.c.status.in_(words((*schema.ACTIVE, "blocked"))),
                 ),
                 word("blocked"),
@@ -550,7 +482,7 @@ _PROMOTE_SCHEDULED = Statement(
             else_=word("queued"),
         ),
         wake_at_ms=_R.deadline_ms,
-        run_at_ms=number("now_ms"),
+        run_at_ms=now_ms(),
     )
     .returning(_R.status)
 )
@@ -565,11 +497,7 @@ def due(now_ms: int, limit: int) -> Work[list[RunRow]]:
 def start_scheduled(row: RunRow, now_ms: int) -> Work[str | None]:
     """Move a scheduled run into its session's turn; return its status, None if it moved already."""
     yield log.LOCK_SESSIONS(
-        ending=_dump([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now_ms}])
+        ending=rows_of([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now_ms}])
     )
-    moved = yield _PROMOTE_SCHEDULED(run_id=row.id, tenant=row.tenant, now_ms=now_ms)
+    moved = yield _PROMOTE_SCHEDULED(run_id=row.id, tenant=row.tenant)
     return str(moved[0][0]) if moved else None
-
-
-def _dump(batch: Any) -> str:
-    return orjson.dumps(list(batch)).decode()

@@ -1,20 +1,199 @@
-"""What model calls took, and to whose account."""
+"""What model calls took, and to whose account; and what tool calls came to."""
 
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import BigInteger, ColumnElement, case, cast, func, select
 
+from milepost.core.errors import InvalidError
 from milepost.core.usage import Usage
 from milepost.store import schema
-from milepost.store.dialect import text
-from milepost.store.work import Statement, Work
+from milepost.store.dialect import day_of, hour_of, json_text, text, word
+from milepost.store.listing import Query, where_equal, where_labelled
+from milepost.store.work import Rows, Statement, Work
+
+GROUPS_MAX = 10_000
+METADATA = "metadata."
 
 _U = schema.usage.c
-_sums = [func.coalesce(func.sum(_U[field.name]), 0) for field in fields(Usage)]
-_TOTAL = Statement(select(*_sums).where(_U.tenant == text("tenant"), _U.run_id == text("run_id")))
+_S = schema.spans.c
+_R = schema.runs.c
+
+
+def total_of(number: ColumnElement[Any]) -> ColumnElement[int]:
+    """Return the sum as an integer: Postgres makes a numeric of it, and NULL of nothing."""
+    return cast(func.coalesce(func.sum(number), 0), BigInteger)
+
+
+NUMBERS = tuple(each.name for each in fields(Usage))
+TOTALS = {name: total_of(_U[name]) for name in NUMBERS}
+
+_TOTAL = Statement(
+    select(*TOTALS.values()).where(_U.tenant == text("tenant"), _U.run_id == text("run_id"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFilter:
+    """Which usage is counted; None means any. Time goes from the one up to the other, exclusive."""
+
+    agent: str | None = None
+    session_id: str | None = None
+    user: str | None = None
+    model: str | None = None
+    tool: str | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    """What belongs together: `key` has a value for each name that was grouped by."""
+
+    key: tuple[str | None, ...]
+    runs: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolGroup:
+    """The tool calls that belong together, with the time that they took in all."""
+
+    key: tuple[str | None, ...]
+    runs: int
+    calls: int
+    failures: int
+    duration_ms: int
 
 
 def total(tenant: str, run_id: str) -> Work[Usage]:
     """Return what the run has used so far."""
     ((*sums,),) = yield _TOTAL(tenant=tenant, run_id=run_id)
-    return Usage(*(int(value) for value in sums))
+    return Usage(*sums)
+
+
+_USAGE_KEYS: Mapping[str, ColumnElement[Any]] = {
+    "day": day_of(_U.time_ms),
+    "hour": hour_of(_U.time_ms),
+    "agent": _U.agent,
+    "model": _U.model,
+    "session": _U.session_id,
+    "user": _U.user_id,
+    "tenant": _U.tenant,
+}
+_TOOL_KEYS: Mapping[str, ColumnElement[Any]] = {
+    "day": day_of(_S.start_ms),
+    "hour": hour_of(_S.start_ms),
+    "agent": _R.agent,
+    "tool": _S.tool,
+    "session": _R.session_id,
+    "user": _R.user_id,
+    "tenant": _S.tenant,
+}
+
+
+def grouped(tenant: str, group_by: Sequence[str], wanted: UsageFilter) -> Work[list[UsageGroup]]:
+    """Return the tenant's model calls by day, hour, agent, model, session, user, tenant or
+    `metadata.<key>`, or any of them together, in the order of the keys.
+    """
+    if wanted.tool is not None:
+        raise InvalidError("a model call belongs to no tool; group by tool", pointer="/tool")
+    keys = _keys(group_by, _USAGE_KEYS, _U.metadata)
+    query: Query = select(*keys, func.count(_U.run_id.distinct()), *TOTALS.values()).where(
+        _U.tenant == tenant
+    )
+    query = where_equal(
+        query,
+        {
+            _U.agent: wanted.agent,
+            _U.session_id: wanted.session_id,
+            _U.user_id: wanted.user,
+            _U.model: wanted.model,
+        },
+    )
+    query = _within(query, _U.time_ms, wanted)
+    query = where_labelled(query, _U.metadata, wanted.metadata)
+    found = yield Statement(_by(keys, query))()
+    width = len(keys)
+    return [
+        UsageGroup(tuple(row[:width]), row[width], Usage(*row[width + 1 :]))
+        for row in _bounded(found)
+    ]
+
+
+def tools(tenant: str, group_by: Sequence[str], wanted: UsageFilter) -> Work[list[ToolGroup]]:
+    """Return the tenant's tool calls by day, hour, agent, tool, session, user, tenant or
+    `metadata.<key>`, or any of them together, in the order of the keys.
+    """
+    if wanted.model is not None:
+        raise InvalidError("a tool call belongs to no model; group by model", pointer="/model")
+    keys = _keys(group_by, _TOOL_KEYS, _R.metadata)
+    query: Query = (
+        select(
+            *keys,
+            func.count(_S.run_id.distinct()),
+            func.count(),
+            total_of(case((_S.status == word("error"), 1), else_=0)),
+            total_of(_S.end_ms - _S.start_ms),
+        )
+        .select_from(schema.spans.join(schema.runs, _R.id == _S.run_id))
+        .where(_S.tenant == tenant, _S.kind == word("execute_tool"))
+    )
+    query = where_equal(
+        query,
+        {
+            _R.agent: wanted.agent,
+            _R.session_id: wanted.session_id,
+            _R.user_id: wanted.user,
+            _S.tool: wanted.tool,
+        },
+    )
+    query = _within(query, _S.start_ms, wanted)
+    query = where_labelled(query, _R.metadata, wanted.metadata)
+    found = yield Statement(_by(keys, query))()
+    width = len(keys)
+    return [ToolGroup(tuple(row[:width]), *row[width:]) for row in _bounded(found)]
+
+
+def _keys(
+    group_by: Sequence[str], known: Mapping[str, ColumnElement[Any]], metadata: ColumnElement[Any]
+) -> list[ColumnElement[Any]]:
+    """Return what is grouped by, one expression for each name."""
+    keys: list[ColumnElement[Any]] = []
+    for name in group_by:
+        if name.startswith(METADATA):
+            keys.append(json_text(metadata, name.removeprefix(METADATA)))
+        elif name in known:
+            keys.append(known[name])
+        else:
+            raise InvalidError(
+                f"this has no {name!r}; group by any of {', '.join(known)} and metadata.<key>",
+                code="unknown_group",
+                pointer="/group_by",
+            )
+    return keys
+
+
+def _within(query: Query, time_ms: ColumnElement[int], wanted: UsageFilter) -> Query:
+    if wanted.from_ms is not None:
+        query = query.where(time_ms >= wanted.from_ms)
+    if wanted.until_ms is not None:
+        query = query.where(time_ms < wanted.until_ms)
+    return query
+
+
+def _by(keys: Sequence[ColumnElement[Any]], query: Query) -> Query:
+    ordered = [key.nulls_last() for key in keys]
+    return query.group_by(*keys).order_by(*ordered).limit(GROUPS_MAX + 1)
+
+
+def _bounded(found: Rows) -> Rows:
+    if len(found) > GROUPS_MAX:
+        raise InvalidError(
+            f"there are more than {GROUPS_MAX} groups; narrow the time, or group by less",
+            code="too_many_groups",
+            pointer="/group_by",
+        )
+    return found
