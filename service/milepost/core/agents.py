@@ -8,10 +8,16 @@ from milepost.core.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of a run. Durations are in seconds."""
+    """The bounds of a run. Durations are in seconds.
+
+    A failed model call is made again after `retry_backoff_s`, twice that, and so on; one that was
+    limited in its rate waits as many times `rate_limit_cooldown_s` on top.
+    """
 
     max_steps: int = 6
     model_retries: int = 2
+    retry_backoff_s: float = 1.0
+    rate_limit_cooldown_s: float = 5.0
     tool_timeout_s: float = 60.0
     approval_ttl_s: float = 86_400.0
     temperature: float | None = None

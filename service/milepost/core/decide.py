@@ -5,9 +5,10 @@ remembered anywhere.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from milepost.core import ids
+from milepost.core.agents import Limits
 from milepost.core.canonical import call_digest
 from milepost.core.events import (
     Event,
@@ -34,8 +35,6 @@ from milepost.core.repetition import ToolEffect, may_repeat
 from milepost.core.state import CallStatus, OpenCall, State
 
 CRASHES_MAX = 3
-RETRY_BACKOFF_S = 1.0
-RATE_LIMIT_COOLDOWN_S = 5.0
 
 UNKNOWN_OUTCOME = Failure(
     "outcome_unknown",
@@ -84,9 +83,7 @@ class Rules:
     """What the agent's owner allows. `judge` validates, then judges, and must be pure."""
 
     judge: Callable[[ToolCall], Ruling]
-    model: str
-    max_steps: int = 6
-    model_retries: int = 2
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,18 +268,19 @@ def _deny(call: ToolCall, by: str, reason: str) -> Effect:
 def _decide_message(state: State, rules: Rules) -> tuple[Effect, ...]:
     if state.failure:
         return _decide_retry(state, state.failure, rules)
-    if not state.step_open and state.step >= rules.max_steps:
+    if not state.step_open and state.step >= rules.limits.max_steps:
         return (End(RunIncomplete("max_steps", Output(state.text), state.usage)),)
     opening: Iterable[Event] = () if state.step_open else (StepStarted(state.step + 1),)
     return (CallModel(ids.message_id(state.messages_started + 1), tuple(opening)),)
 
 
 def _decide_retry(state: State, failure: Failure, rules: Rules) -> tuple[Effect, ...]:
-    if not failure.retryable or state.failures > rules.model_retries:
+    limits = rules.limits
+    if not failure.retryable or state.failures > limits.model_retries:
         return (End(RunFailed(replace(failure, retry_after_s=None), state.usage)),)
-    wait_s = RETRY_BACKOFF_S * state.failures
+    wait_s = limits.retry_backoff_s * state.failures
     if failure.code == "provider_rate_limited":
-        wait_s += RATE_LIMIT_COOLDOWN_S * state.failures
+        wait_s += limits.rate_limit_cooldown_s * state.failures
     wait_s = max(wait_s, failure.retry_after_s or 0)
     message_id = ids.message_id(state.messages_started + 1)
     retried = ModelRetried(message_id, state.failures + 1, round(wait_s * 1000), failure)

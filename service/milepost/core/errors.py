@@ -8,7 +8,8 @@ MilepostError
 ├── UnauthorizedError       the caller is not known
 ├── OverloadedError         try again later
 ├── UnavailableError        a part that this needs is not there
-├── ConfigurationError      a setting, a file or an installation is wrong; the process should not start
+├── ConfigurationError      a setting, a file or an installation is wrong; do not start
+├── ApiError                a Milepost server refused or failed: what its clients see
 ├── FencedError             somebody else owns the run now; write nothing more
 ├── ToolError               a tool call came to nothing
 │   └── ToolValidationError its arguments, or the tool's own definition, do not fit
@@ -17,7 +18,10 @@ MilepostError
 `code` is stable and documented; `retryable` says whether the same request may succeed later.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
+
+from milepost.core.json import Json
 
 
 class MilepostError(Exception):
@@ -91,6 +95,33 @@ class ConfigurationError(MilepostError):
     """A setting, a file or the installation is wrong: say so and do not start."""
 
     code = "misconfigured"
+
+
+class ApiError(MilepostError):
+    """A Milepost server refused, or failed. `problem` is all that it said (RFC 9457).
+
+    `retry_after_s` is when it asked to be tried again, if it did.
+    """
+
+    code = "api_error"
+
+    def __init__(
+        self, problem: Mapping[str, Json], *, status: int, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(
+            str(problem.get("detail") or f"the server answered {status}"),
+            code=str(problem.get("code") or self.code),
+        )
+        self.problem = problem
+        self.status = status
+        self.retryable = bool(problem.get("retryable"))
+        self.retry_after_s = retry_after_s
+
+    @property
+    def request_id(self) -> str | None:
+        """What the server calls the request in its own log."""
+        named = self.problem.get("request_id")
+        return None if named is None else str(named)
 
 
 class FencedError(MilepostError):

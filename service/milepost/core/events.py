@@ -15,7 +15,7 @@ from milepost.core.repetition import ToolEffect
 from milepost.core.usage import Usage
 
 WaitCause = Literal["approval", "operator"]
-ResumeWhy = Literal["approval", "crash", "drain", "cancel", "retry"]
+ResumeWhy = Literal["approval", "crash", "outage", "drain", "cancel", "retry"]
 ApprovalAnswer = Literal["approve", "deny"]
 
 

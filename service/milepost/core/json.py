@@ -21,6 +21,8 @@ class UnencodableError(ValueError):
 
 def clean_text(text: str) -> str:
     """Return `text` with NUL and lone surrogates replaced by U+FFFD."""
+    if text.isascii() and "\x00" not in text:
+        return text  # What nearly all text is, at a tenth of the cost.
     return _UNSTORABLE.sub(_REPLACEMENT, text)
 
 

@@ -16,13 +16,23 @@ from milepost.live.frames import Frame
 RING_MAX = 256
 
 TextKind = Literal["message.delta", "reasoning.delta", "tool_call.progress"]
-_CLOSES: dict[str, TextKind] = {
-    "message.completed": "message.delta",
-    "message.aborted": "message.delta",
-    "reasoning.completed": "reasoning.delta",
-    "tool_call.completed": "tool_call.progress",
-    "tool_call.failed": "tool_call.progress",
+TextKey = tuple[TextKind, str]
+_CLOSES: dict[str, tuple[TextKind, ...]] = {
+    "message.completed": ("message.delta", "reasoning.delta"),
+    "message.aborted": ("message.delta", "reasoning.delta"),
+    "tool_call.completed": ("tool_call.progress",),
+    "tool_call.failed": ("tool_call.progress",),
+    "tool_call.interrupted": ("tool_call.progress",),
 }
+
+
+def texts_closed_by(frame: Frame) -> list[TextKey]:
+    """Return the texts that are over with this event, if they began before it."""
+    kinds = _CLOSES.get(frame.type, ())
+    if not kinds:
+        return []
+    named = frame.payload.get("message_id") or frame.payload.get("call_id")
+    return [(kind, str(named)) for kind in kinds]
 
 
 @dataclass(slots=True)
@@ -33,6 +43,11 @@ class LiveText:
     id: str
     after_seq: int
     text: str = ""
+
+    @property
+    def key(self) -> TextKey:
+        """What tells this text from every other one of its run."""
+        return (self.kind, self.id)
 
 
 class Link(Protocol):
@@ -66,7 +81,7 @@ class RunTail:
 
     run_id: str
     ring: deque[Frame] = field(default_factory=lambda: deque(maxlen=RING_MAX))
-    texts: dict[tuple[TextKind, str], LiveText] = field(default_factory=dict)
+    texts: dict[TextKey, LiveText] = field(default_factory=dict)
     known: int | None = None
     listeners: set[asyncio.Event] = field(default_factory=set)
     holders: int = 0
@@ -99,11 +114,8 @@ class RunTail:
                 self.ring.clear()
             self.ring.append(frame)
             self.know(frame.seq)
-            if closed := _CLOSES.get(frame.type):
-                named = frame.payload.get("message_id") or frame.payload.get("call_id")
-                self.texts.pop((closed, str(named)), None)
-                if frame.type == "message.aborted":
-                    self.texts.pop(("reasoning.delta", str(named)), None)
+            for key in texts_closed_by(frame) if self.texts else ():
+                self.texts.pop(key, None)
 
 
 class Hub:
@@ -180,7 +192,7 @@ class Hub:
         """Add `piece` to a text that is being written here."""
         text.text += piece
         if tail := self._tails.get(run_id):
-            tail.texts[(text.kind, text.id)] = text
+            tail.texts[text.key] = text
             tail.wake()
         if self.link:
             self.link.wrote(run_id, text, piece)
@@ -190,9 +202,9 @@ class Hub:
         tail = self._tails.get(run_id)
         if tail is None:
             return
-        present = tail.texts.get((text.kind, text.id))
+        present = tail.texts.get(text.key)
         if present is None or len(present.text) < len(text.text):
-            tail.texts[(text.kind, text.id)] = text
+            tail.texts[text.key] = text
             tail.wake()
 
     def overhear_piece(self, run_id: str, text: LiveText, offset: int, piece: str) -> None:
@@ -203,14 +215,14 @@ class Hub:
         tail = self._tails.get(run_id)
         if tail is None:
             return
-        present = tail.texts.setdefault((text.kind, text.id), text)
+        present = tail.texts.setdefault(text.key, text)
         known = len(present.text)
         if offset <= known < offset + len(piece):
             present.text += piece[known - offset :]
             tail.wake()
 
     def close_text(self, run_id: str, text: LiveText) -> None:
-        """Say that a text is complete or given up; what is shown of it stays until the log tells."""
+        """Say that a text is complete or given up; it stays until the log tells which."""
         if self.link:
             self.link.closed(run_id, text)
 

@@ -49,6 +49,8 @@ class LimitsSpec(Spec):
 
     max_steps: Annotated[int, Field(ge=1, le=1_000)] | None = None
     model_retries: Annotated[int, Field(ge=0, le=10)] | None = None
+    retry_backoff_s: Annotated[float, Field(ge=0, le=600)] | None = None
+    rate_limit_cooldown_s: Annotated[float, Field(ge=0, le=600)] | None = None
     tool_timeout_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
     approval_ttl_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None

@@ -1,8 +1,7 @@
-"""What is done in the world: a model called, a tool run. Each returns the events that tell of it."""
+"""What is done in the world: a model called, a tool run; each with the events that tell of it."""
 
+import json
 from dataclasses import replace
-
-import orjson
 
 from milepost.core import ids
 from milepost.core.agents import Agent
@@ -19,7 +18,7 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallRequested,
 )
-from milepost.core.json import Json, UnencodableError, clean, clean_text
+from milepost.core.json import Json, clean, clean_text
 from milepost.core.model import CacheHit as CachedDelta
 from milepost.core.model import (
     ModelRequest,
@@ -67,19 +66,21 @@ class ModelCall:
         text = LiveWriter(hub, run_id, "message.delta", message_id, self._after_seq)
         thought = LiveWriter(hub, run_id, "reasoning.delta", message_id, self._after_seq)
         assembly = Assembly()
-        started_ms, first_ms, age_s = clock(), None, 0.0
+        started_ms = clock()
+        first_ms: int | None = None
+        age_s: float | None = None
         try:
             async for delta in provider.stream(request):
                 assembly.feed(delta)
                 match delta:
-                    case TextDelta(piece):
-                        text.write(clean_text(piece))
-                    case ReasoningDelta(piece):
-                        thought.write(clean_text(piece))
                     case CachedDelta(age_s):
                         pass
+                    case TextDelta(piece) if age_s is None:
+                        text.write(clean_text(piece))
+                    case ReasoningDelta(piece) if age_s is None:
+                        thought.write(clean_text(piece))
                     case _:
-                        pass  # What only the whole reply needs.
+                        pass  # What only the whole reply needs: a cached one is there at once.
                 if first_ms is None:
                     first_ms = clock()
             reply = assembly.reply()
@@ -92,14 +93,16 @@ class ModelCall:
         return self._told(reply, pricing, delay_ms, age_s)
 
     def _told(
-        self, reply: Reply, pricing: Pricing, first_delta_ms: int | None, age_s: float
+        self, reply: Reply, pricing: Pricing, first_delta_ms: int | None, age_s: float | None
     ) -> list[Event]:
+        """Nothing stands between text that was shown and its completion.
+
+        A client that was cut off there would know the event, but not how much text it has.
+        """
         message_id = self._effect.message_id
         events: list[Event] = []
-        if reply.cached:
+        if age_s is not None:
             events.append(CacheHit(message_id, age_s))
-        if reply.reasoning:
-            events.append(ReasoningCompleted(message_id, clean_text(reply.reasoning)))
         events.append(
             MessageCompleted(
                 message_id=message_id,
@@ -111,6 +114,8 @@ class ModelCall:
                 first_delta_ms=first_delta_ms,
             )
         )
+        if reply.reasoning:
+            events.append(ReasoningCompleted(message_id, clean_text(reply.reasoning)))
         asked = reply.calls[:CALLS_PER_STEP_MAX]
         events += [self._requested(index, call) for index, call in enumerate(asked)]
         return events
@@ -145,8 +150,9 @@ def _priced(reply: Reply, pricing: Pricing, agent: Agent) -> Usage:
 def _parsed(text: str) -> tuple[dict[str, Json], str | None]:
     """Return a call's arguments; or none, and the text that is no JSON object."""
     try:
-        arguments = clean(orjson.loads(text or "{}"))
-    except (orjson.JSONDecodeError, UnencodableError):
+        # Not orjson: it reads integers beyond 64 bits as floats, which is another number.
+        arguments = clean(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
         return {}, clean_text(text)
     return (arguments, None) if isinstance(arguments, dict) else ({}, clean_text(text))
 

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from milepost.core.ids import format_id
 
+_CHANCE_BYTES = 10
+_STOCK = 100
+
 Clock = Callable[[], int]
 """Returns Unix milliseconds."""
 
@@ -18,6 +21,20 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def new_id(prefix: str) -> str:
-    """Return an id that no one else has, sortable by the time of its making."""
-    return format_id(prefix, now_ms(), int.from_bytes(os.urandom(10)))
+class Ids:
+    """Makes ids that no one else has, sortable by the time of their making.
+
+    Asking the kernel for chance costs 2 microseconds however little is asked for, so it is asked
+    for a stock at a time.
+    """
+
+    def __init__(self, clock: Clock = now_ms) -> None:
+        self._clock = clock
+        self._stock = b""
+
+    def __call__(self, prefix: str) -> str:
+        """Return a new id with the given prefix."""
+        if len(self._stock) < _CHANCE_BYTES:
+            self._stock = os.urandom(_CHANCE_BYTES * _STOCK)
+        chance, self._stock = self._stock[:_CHANCE_BYTES], self._stock[_CHANCE_BYTES:]
+        return format_id(prefix, self._clock(), int.from_bytes(chance))

@@ -8,7 +8,7 @@ from typing import Protocol
 from milepost.core.agents import Agent
 from milepost.core.codec import decode
 from milepost.core.decide import CallModel, CallTool
-from milepost.core.errors import FencedError, InvalidError
+from milepost.core.errors import InvalidError, OverloadedError
 from milepost.core.events import Event, Failure, MessageAborted, RunRetrying, SessionLoaded
 from milepost.core.ids import idempotency_key
 from milepost.core.messages import Message
@@ -18,6 +18,7 @@ from milepost.core.repetition import may_repeat
 from milepost.core.state import State, evolve
 from milepost.live.frames import Frame
 from milepost.live.hub import inbox_bell
+from milepost.live.reminder import Reminder
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
 from milepost.runtime.calls import ModelCall, run_tool
@@ -33,6 +34,7 @@ from milepost.telemetry.spans import SpanFold
 from milepost.tools import Invoker, Registry, ToolContext, preview
 
 INBOX_POLL_S = 1.0
+DEADLINE_SLACK_S = 0.002
 SETTLE_TRIES_MAX = 100
 
 
@@ -116,14 +118,29 @@ class Drive:
         """Drive the run until this worker lets go of it. Raises `FencedError` if it was taken."""
         journal = self._journal
         happened: list[Stamped] = []
-        with self._means.ports.hub.bell(inbox_bell(journal.claim.run_id)) as self._woken:
+        with (
+            self._means.ports.hub.bell(inbox_bell(journal.claim.run_id)) as self._woken,
+            Reminder(INBOX_POLL_S, self._wake),
+        ):
+            alarm = self._set_alarm()
             try:
                 if journal.state.history_turns is None and self._history:
                     happened = journal.stamp(self._loaded())
                 while not await self._advance(happened):
-                    happened = await self._await_more(self._woken)
+                    mail = journal.inbox_known > journal.inbox_seen
+                    happened = [] if mail else await self._await_more(self._woken)
             finally:
+                if alarm:
+                    alarm.cancel()
                 await self._stop_works()
+
+    def _set_alarm(self) -> asyncio.TimerHandle | None:
+        """Have the run woken at its deadline."""
+        deadline_ms = self._journal.state.deadline_ms
+        if deadline_ms is None:
+            return None
+        left_s = max(0, deadline_ms - self._means.ports.clock()) / 1000
+        return asyncio.get_running_loop().call_later(left_s + DEADLINE_SLACK_S, self._wake)
 
     async def _advance(self, happened: list[Stamped]) -> bool:
         """Write what happened and what follows from it; say whether the run was let go."""
@@ -161,7 +178,9 @@ class Drive:
                 journal.inbox_known = max(journal.inbox_seen, read_to or 0) + 1
                 continue
             return settlement
-        raise FencedError(f"run {journal.claim.run_id} gets messages faster than it can read them")
+        raise OverloadedError(
+            f"run {journal.claim.run_id} gets messages faster than it can read them"
+        )
 
     async def _read_inbox(self, happened: list[Stamped], read_to: int | None) -> int | None:
         """Add what came in to what happened; return how far the inbox was read, if it was."""
@@ -170,14 +189,16 @@ class Drive:
         if journal.inbox_known <= seen:
             return read_to
         claim = journal.claim
-        letters = await self._means.ports.store.read(log.inbox(claim.tenant, claim.run_id, seen))
+        count, letters = await self._means.ports.store.read(
+            log.inbox(claim.tenant, claim.run_id, seen)
+        )
         if not letters:
-            # What the count stands for was read before, by this worker or by one before it.
-            journal.inbox_seen = journal.inbox_known
+            # What the count stands for was read before, or the bell was rung for nothing.
+            journal.inbox_seen = journal.inbox_known = count
             return read_to
         for letter in letters:
             happened += journal.stamp(*events_of([letter], folded(journal.state, happened)))
-        return letters[-1].seq
+        return count
 
     async def _await_more(self, woken: asyncio.Event) -> list[Stamped]:
         """Wait for a call to end, a message, a drain or the deadline; return what ended.
@@ -185,24 +206,13 @@ class Drive:
         A bell may be rung for nothing, and one rung elsewhere may be lost: so whoever is woken
         without a call having ended looks into the inbox, and everybody looks once a while.
         """
-        try:
-            async with asyncio.timeout(self._patience_s()):
-                await woken.wait()
-        except TimeoutError:
-            pass
+        await woken.wait()
         woken.clear()
         happened = self._collect()
         if not happened:
             journal = self._journal
             journal.inbox_known = max(journal.inbox_known, journal.inbox_seen + 1)
         return happened
-
-    def _patience_s(self) -> float:
-        deadline_ms = self._journal.state.deadline_ms
-        if deadline_ms is None:
-            return INBOX_POLL_S
-        left_s = (deadline_ms - self._means.ports.clock()) / 1000
-        return min(INBOX_POLL_S, max(0.0, left_s))
 
     def _collect(self) -> list[Stamped]:
         happened: list[Stamped] = []

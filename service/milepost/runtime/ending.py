@@ -34,7 +34,11 @@ async def end_run(ports: Ports, row: RunRow, terminal: Callable[[Usage], Termina
         Entry(each.type, now, data.decode()) for each, data in zip(events, encoded, strict=True)
     )
     first, freed = await ports.store.write(
-        runs.end(row, Ending(change.status, change.outcome, written), ports.new_id("apd"))
+        runs.end(
+            row,
+            Ending(change.status, change.outcome, written, head=entries[-1].seq),
+            ports.new_id("apd"),
+        )
     )
     frames = [
         Frame(row.id, seq, each.type, now, data)

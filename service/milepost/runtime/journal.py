@@ -66,6 +66,8 @@ class Journal:
         self.inbox_known = claim.inbox_seq
         self._spans = spans
         self._ports = ports
+        self._writer = ports.new_id("apd")
+        self._tries = 0
 
     def stamp(self, *events: Event) -> list[Stamped]:
         """Return the events as happening now."""
@@ -86,6 +88,7 @@ class Journal:
         `state` is what the events lead to. Raises `FencedError` and `InboxMovedError`, after which
         this journal is where it was before.
         """
+        self._tries += 1
         encoded = [encode(stamped.event) for stamped in happened]
         spans = self._spans.fork()
         closed = tuple(
@@ -99,7 +102,7 @@ class Journal:
             session_id=self.claim.session_id,
             epoch=self.claim.epoch,
             head=self.head,
-            append_id=self._ports.new_id("apd"),
+            append_id=f"{self._writer}:{self.head}:{self._tries}",
             entries=tuple(
                 Entry(stamped.event.type, stamped.time_ms, data.decode())
                 for stamped, data in zip(happened, encoded, strict=True)

@@ -15,12 +15,7 @@ def rules_for(agent: Agent, tools: Registry) -> Rules:
     def ruling(call: ToolCall) -> Ruling:
         return _rule(agent, tools, call)
 
-    return Rules(
-        judge=ruling,
-        model=agent.model,
-        max_steps=agent.limits.max_steps,
-        model_retries=agent.limits.model_retries,
-    )
+    return Rules(ruling, agent.limits)
 
 
 def _rule(agent: Agent, tools: Registry, call: ToolCall) -> Ruling:

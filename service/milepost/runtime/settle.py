@@ -74,7 +74,7 @@ class Settling:
         self._preview = preview
 
     def settle(self, state: State, happened: Sequence[Stamped], now_ms: int) -> Settlement:
-        """Return what follows from `state` after what `happened`, up to where the world must act."""
+        """Return what follows from `state` and what `happened`, up to where the world acts."""
         settlement = Settlement(state, [])
         for stamped in happened:
             self._happen(settlement, stamped.event, stamped.time_ms)

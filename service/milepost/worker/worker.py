@@ -3,8 +3,9 @@
 import asyncio
 import itertools
 from collections.abc import Callable
+from typing import Literal
 
-from milepost.core.errors import FencedError, MilepostError
+from milepost.core.errors import FencedError, MilepostError, UnavailableError
 from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.drive import Drive, Means, drive
@@ -118,25 +119,24 @@ class Worker:
                 if self._closing:
                     driven.drain()
                 await driven.run()
-        except FencedError as error:
+        except (FencedError, UnavailableError) as error:
             self._log.warning("let go of a run", run=claim.run_id, why=str(error))
+            await self._give_up(claim, "outage")
         except Exception:
             self._log.exception("a run crashed its worker", run=claim.run_id)
-            await self._give_up(claim)
+            await self._give_up(claim, "crash")
 
-    async def _give_up(self, claim: Claim) -> None:
-        """Queue the run again as crashed: three times without progress, and an operator is asked.
+    async def _give_up(self, claim: Claim, why: Literal["crash", "outage"]) -> None:
+        """Queue the run again, unless somebody else has it already.
 
-        It is tried as long as our lease stands; once that lapses, others sweep the run up.
+        Tried until the database answers: this worker may be alive for long, and a run that it owns
+        without driving it would be stranded. Once it is declared dead, this ends with its shift.
         """
         for wait_s in itertools.chain(RELEASE_WAITS_S, itertools.repeat(RELEASE_WAITS_S[-1])):
             try:
-                self._means.lease.check()
                 await self._means.ports.store.write(
-                    queue.crash(claim.tenant, claim.run_id, claim.epoch, self.id)
+                    queue.give_up(claim.tenant, claim.run_id, claim.epoch, self.id, why)
                 )
-            except FencedError:
-                return
             except MilepostError:
                 await asyncio.sleep(wait_s)
             else:
