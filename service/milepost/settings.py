@@ -1,15 +1,27 @@
 """The only reader of the environment: every setting is a flag and a `MILEPOST_...` variable."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from milepost.core.errors import ConfigurationError
+
+PREFIX = "MILEPOST_"
 
 
 class Settings(BaseSettings):
     """How a process is to run. Durations are in seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="MILEPOST_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        allow_inf_nan=False,
+    )
 
     database_url: str = Field(
         default="sqlite:///.milepost/milepost.db", description="sqlite:///path or postgresql://..."
@@ -48,7 +60,9 @@ class Settings(BaseSettings):
     )
     tool_threads: int = Field(default=32, ge=1, le=1_000, description="threads for sync tools")
     secret_key: SecretStr | None = Field(default=None, description="encrypts what is stored secret")
-    log_level: str = Field(default="info", description="debug, info, warning or error")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug, info, warning or error"
+    )
     log_json: bool = Field(default=False, description="log lines as JSON")
     base_url: str = Field(
         default="http://127.0.0.1:8000", description="the server that the client commands talk to"
@@ -85,3 +99,36 @@ class Settings(BaseSettings):
     def state_dir(self) -> Path:
         """Where the embedded service keeps what it writes besides its database."""
         return Path(".milepost")
+
+
+def load_settings(given: Mapping[str, object]) -> Settings:
+    """Return the settings: what is given counts, then the environment, then the default.
+
+    Raises `ConfigurationError` that names the first one that cannot be.
+    """
+    chosen = {_key(name): value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**chosen)  # type: ignore[arg-type]  # pydantic checks them, that is the point
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = next(name for name in Settings.model_fields if _key(name) == wrong["loc"][0])
+        raise ConfigurationError(
+            f"{flag(name)} ({variable(name)}) cannot be {wrong['input']!r}: {wrong['msg']}"
+        ) from error
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting: a vendor's own where there is one."""
+    key = _key(name)
+    return PREFIX + name.upper() if key == name else key
+
+
+def _key(name: str) -> str:
+    """Return under which name pydantic takes a setting."""
+    alias = Settings.model_fields[name].validation_alias
+    return alias if isinstance(alias, str) else name

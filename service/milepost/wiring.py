@@ -33,11 +33,13 @@ from milepost.providers.demo import Demo
 from milepost.providers.openai import OpenAI
 from milepost.providers.pricing import Pricing
 from milepost.runtime.agents_file import apply_agents, read_agents
-from milepost.runtime.clock import new_id, now_ms
+from milepost.runtime.background import Background
+from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.demo_agent import DEMO_AGENT
 from milepost.runtime.drive import Lease, Means
 from milepost.runtime.journal import Ports, no_export
 from milepost.runtime.poll import Poller
+from milepost.runtime.secrets import Vault
 from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
 from milepost.store.address import Address, SqliteAddress, parse_address
@@ -49,18 +51,20 @@ from milepost.tools import Invoker, Registry, ToolThreads, load
 from milepost.tools.toolbox.demo import demo_tools
 from milepost.worker.shifts import Shifts, Terms
 
-MODEL_CONNECTIONS_MAX = 1_000
-
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A running process: what it serves, what it works on, and how it is told to stop."""
+    """A running process: what it serves, what it works on, and how it is told to stop.
+
+    `died` is done when a part that the process cannot do without has ended by itself.
+    """
 
     app: Api
     shifts: Shifts
     streams: Streams
     address: Address
     open_mode: bool
+    died: asyncio.Future[str]
 
     def drain(self) -> None:
         """Take nothing new, end the streams, and hand back what is in hand."""
@@ -84,20 +88,15 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         stack.push_async_callback(engine.close)
         store = Store(engine, queue_max=settings.queue_max)
         hub = Hub()
-        tasks = await stack.enter_async_context(_background())
-        tasks.append(asyncio.create_task(store.run()))
-        link = _link(settings, hub)
-        if link:
-            tasks.append(asyncio.create_task(link.run()))
-        if not isinstance(address, SqliteAddress):
-            poller = Poller(store, hub, lambda: link is not None and link.alive)
-            tasks.append(asyncio.create_task(poller.run()))
+        background = Background()
+        stack.push_async_callback(background.close)
+        background.keep(*_tasks(store, hub, _link(settings, hub), address))
         metrics = Metrics()
         exporter = _exporter(settings, metrics)
         if exporter:
             stack.push_async_callback(asyncio.to_thread, exporter.close)
         ports = Ports(
-            store, hub, now_ms, new_id, metrics, exporter.export if exporter else no_export
+            store, hub, now_ms, Ids(), metrics, exporter.export if exporter else no_export
         )
         tools = load_tools(settings)
         http = await stack.enter_async_context(_model_http())
@@ -132,13 +131,16 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             tools=tools,
             providers=providers,
             access=access,
+            vault=_vault(settings),
             slots=settings.slots,
             busy=lambda: shifts.busy,
             exporter=exporter,
+            service_name=settings.otel_service_name,
         )
-        working = asyncio.create_task(shifts.run())
-        tasks.append(working)
-        yield Process(Api(parts), shifts, streams, address, isinstance(access, OpenAccess))
+        working = asyncio.create_task(shifts.run(), name="the worker")
+        background.keep(working)
+        open_mode = isinstance(access, OpenAccess)
+        yield Process(Api(parts), shifts, streams, address, open_mode, background.died)
         shifts.drain()
         await asyncio.wait({working}, timeout=settings.drain_s + 5)
 
@@ -151,6 +153,11 @@ def load_tools(settings: Settings) -> Registry:
     for spec in _listed(settings.tools):
         registry.add(*load(spec))
     return registry
+
+
+def _vault(settings: Settings) -> Vault:
+    key = settings.secret_key
+    return Vault(key.get_secret_value() if key else None)
 
 
 async def _access(settings: Settings, store: Store) -> Access:
@@ -189,16 +196,15 @@ def _prepare(address: Address, settings: Settings) -> None:
         migrate.require_current(address)
 
 
-@asynccontextmanager
-async def _background() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Keep tasks that live as long as the process; the last one started is the first to go."""
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        yield tasks
-    finally:
-        for task in reversed(tasks):
-            task.cancel()
-            await asyncio.wait({task})
+def _tasks(
+    store: Store, hub: Hub, link: RedisLink | None, address: Address
+) -> Iterator[asyncio.Task[None]]:
+    yield asyncio.create_task(store.run(), name="the store")
+    if link:
+        yield asyncio.create_task(link.run(), name="the link to Redis")
+    if not isinstance(address, SqliteAddress):
+        poller = Poller(store, hub, lambda: link is not None and link.alive)
+        yield asyncio.create_task(poller.run(), name="the poller")
 
 
 @contextmanager
@@ -213,7 +219,10 @@ def _threads(count: int) -> Iterator[ToolThreads]:
 def _link(settings: Settings, hub: Hub) -> RedisLink | None:
     if settings.redis_url is None:
         return None
-    hub.link = link = RedisLink(settings.redis_url, hub)
+    try:
+        hub.link = link = RedisLink(settings.redis_url, hub)
+    except ValueError as error:
+        raise ConfigurationError(f"the URL of Redis cannot be used: {error}") from error
     return link
 
 
@@ -230,7 +239,8 @@ def _exporter(settings: Settings, metrics: Metrics) -> Exporter | None:
 
 @asynccontextmanager
 async def _model_http() -> AsyncIterator[aiohttp.ClientSession]:
-    connector = aiohttp.TCPConnector(limit=MODEL_CONNECTIONS_MAX, keepalive_timeout=60)
+    # Slots bound how many calls there are; a smaller limit here would make them queue unseen.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=True) as session:
         yield session
 

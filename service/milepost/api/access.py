@@ -1,33 +1,21 @@
 """Who calls, for which tenant, and with which rights."""
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import orjson
 
 from milepost.core.errors import ForbiddenError, UnauthorizedError
 from milepost.runtime.clock import Clock
+from milepost.runtime.credentials import SCOPES, Scope, key_hash
 from milepost.store import keys
 from milepost.store.store import Store
 
-Scope = Literal[
-    "runs:read", "runs:write", "approvals:decide", "agents:write", "users:act_as", "admin"
-]
-SCOPES: tuple[Scope, ...] = (
-    "runs:read",
-    "runs:write",
-    "approvals:decide",
-    "agents:write",
-    "users:act_as",
-    "admin",
-)
 DEFAULT_TENANT = "default"
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
-KEY_PREFIX = "mp_"
 REMEMBERED_S = 10
 REMEMBERED_MAX = 10_000
 
@@ -52,15 +40,9 @@ class Principal:
 
     def acting_as(self, user: str | None) -> str | None:
         """Return the user for whom this caller acts; raise if it may not act for `user`."""
-        if user is None:
+        if user is None or user == self.subject:
             return self.subject
-        if self.subject != user:
-            if self.subject is None and "users:act_as" not in self.scopes:
-                raise ForbiddenError(
-                    "this key belongs to no user; naming one needs the scope users:act_as",
-                    code="missing_scope",
-                )
-            self.require("users:act_as")
+        self.require("users:act_as")
         return user
 
 
@@ -69,6 +51,9 @@ class Access(Protocol):
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return who calls. Raises `UnauthorizedError` or `ForbiddenError`."""
+
+    def forget(self) -> None:
+        """Ask the store about every caller anew, since a key has been revoked here."""
 
 
 class OpenAccess:
@@ -99,6 +84,9 @@ class OpenAccess:
             raise ForbiddenError("pages of other sites may not call this", code="foreign_origin")
         return self._principal
 
+    def forget(self) -> None:
+        """Nothing is remembered where nobody is asked."""
+
 
 def _name_of(host: str) -> str:
     """Return the host without its port."""
@@ -124,6 +112,10 @@ class KeyAccess:
             )
         return await self._known(key_hash(key.strip()))
 
+    def forget(self) -> None:
+        """Ask the store about every key anew."""
+        self._remembered.clear()
+
     async def _known(self, hashed: str) -> Principal:
         now = self._clock()
         known = self._remembered.get(hashed)
@@ -142,8 +134,3 @@ class KeyAccess:
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
         return principal
-
-
-def key_hash(key: str) -> str:
-    """Return what is stored of a key. Keys are random, so that a plain hash is enough."""
-    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,5 +1,6 @@
 """Request bodies: read within bounds, parsed once, refused with every place that does not fit."""
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -40,7 +41,13 @@ def _too_large(limit: int) -> InvalidError:
 
 
 async def read_body(request: Request, kind: type[B]) -> tuple[B, bytes]:
-    """Return the body as `kind`, and its bytes.
+    """Return the body as `kind`, and its bytes."""
+    value, raw = await read_json(request)
+    return parse(kind, value), raw
+
+
+async def read_json(request: Request) -> tuple[Any, bytes]:
+    """Return the body as JSON that can be stored, and its bytes.
 
     Only `application/json` is taken: it is what no foreign page can send without asking first.
     """
@@ -51,7 +58,7 @@ async def read_body(request: Request, kind: type[B]) -> tuple[B, bytes]:
             code="unsupported_media_type",
         )
     raw = await read_bytes(request)
-    return parse(kind, _loaded(raw)), raw
+    return _loaded(raw), raw
 
 
 def parse(kind: type[B], value: Any) -> B:
@@ -59,7 +66,7 @@ def parse(kind: type[B], value: Any) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise BodyError([_field_error(each) for each in error.errors()]) from error
+        raise BodyError([_field_error(each, value) for each in error.errors()]) from error
 
 
 def _loaded(raw: bytes) -> Any:
@@ -73,14 +80,30 @@ def _loaded(raw: bytes) -> Any:
         raise InvalidError(f"the body cannot be stored: {error}", code="unstorable") from error
     if cleaned != value:
         raise InvalidError(
-            "the body has a NUL character or half a surrogate pair, which cannot be stored",
+            "the body has a NUL character or an integer beyond 64 bits, which cannot be stored",
             code="unstorable",
         )
     return value
 
 
-def _field_error(error: Any) -> FieldError:
-    # A union's branches are named in the location, in words that no caller wrote.
-    place = [str(part) for part in error["loc"] if not str(part).startswith(("list[", "function-"))]
+def _field_error(error: Any, value: Any) -> FieldError:
+    place = _place(error["loc"], value, missing=error["type"] == "missing")
     pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in place)
     return FieldError(pointer, error["msg"])
+
+
+def _place(location: Sequence[str | int], value: Any, *, missing: bool) -> list[str]:
+    """Return the part of the location that the caller wrote: a union's branches are not."""
+    place = []
+    for part in location:
+        match value, part:
+            case dict(), str() if part in value:
+                value = value[part]
+            case list(), int() if part < len(value):
+                value = value[part]
+            case dict(), str() if missing and part == location[-1]:
+                pass
+            case _:
+                continue
+        place.append(str(part))
+    return place

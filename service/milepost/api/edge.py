@@ -3,7 +3,8 @@
 import re
 
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import Match, Route, Router
+from starlette.types import Message, Receive, Scope, Send
 
 from milepost.api.access import Access
 from milepost.api.problems import problem
@@ -20,8 +21,8 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large
 class Edge:
     """Wraps the routes. What no route answers for becomes a problem here."""
 
-    def __init__(self, app: ASGIApp, access: Access, new_id: NewId) -> None:
-        self._app = app
+    def __init__(self, router: Router, access: Access, new_id: NewId) -> None:
+        self._router = router
         self._access = access
         self._new_id = new_id
         self._log = logger("api")
@@ -29,7 +30,7 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._router(scope, receive, send)
             return
         headers = dict(scope["headers"])
         request_id = self._request_id(headers.get(b"x-request-id", b""))
@@ -47,7 +48,8 @@ class Edge:
         try:
             if scope["path"] not in _PUBLIC:
                 scope["state"]["principal"] = await self._access.admit(headers)
-            await self._app(scope, receive, named_send)
+            _refuse_nul(scope["path"])
+            await self._router(scope, receive, named_send)
         except Exception as error:
             if started:
                 self._log.exception("a response broke off", path=scope["path"])
@@ -55,6 +57,8 @@ class Edge:
             answer = problem(
                 self._known(error, scope), instance=scope["path"], request_id=request_id
             )
+            if isinstance(error, HTTPException) and error.status_code == 405:
+                answer.headers["allow"] = self._methods(scope)
             await answer(scope, receive, named_send)
 
     def _known(self, error: Exception, scope: Scope) -> MilepostError:
@@ -68,6 +72,22 @@ class Edge:
                 self._log.error("a request failed", path=scope["path"], exc_info=error)
                 return MilepostError(str(error))
 
+    def _methods(self, scope: Scope) -> str:
+        """Return what the path takes: the router's own answer names one route's methods only."""
+        found = {
+            method
+            for route in self._router.routes
+            if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
+            for method in route.methods or ()
+        }
+        return ", ".join(sorted(found))
+
     def _request_id(self, sent: bytes) -> str:
         text = sent.decode("latin-1")
         return text if _REQUEST_ID.fullmatch(text) else self._new_id("req")
+
+
+def _refuse_nul(path: str) -> None:
+    """Raise `NotFoundError` for what neither database could even look for."""
+    if "\x00" in path:
+        raise NotFoundError("there is nothing with a NUL character in its name")

@@ -1,7 +1,7 @@
 """Lists: keyset pages by sortable id, and the filters of a query string."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ LIMIT_MAX = 100
 _CURSOR = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _METADATA = re.compile(r"metadata\[([^\]\"]{1,64})\]")
 
+D = TypeVar("D", int, None)
 T = TypeVar("T")
 
 
@@ -40,12 +41,12 @@ def allow(request: Request, *names: str) -> None:
         seen.add(name)
 
 
-def page(request: Request) -> Page:
-    """Return which stretch of a list the query asks for."""
+def page(request: Request, *, order: str = "desc") -> Page:
+    """Return which stretch of a list the query asks for; `order` is what it is in unless said."""
     after = request.query_params.get("after")
     if after is not None and not _CURSOR.fullmatch(after):
         raise InvalidError(f"{after!r} is no cursor of this list", code="bad_cursor")
-    order = request.query_params.get("order", "desc")
+    order = request.query_params.get("order", order)
     if order not in {"asc", "desc"}:
         raise InvalidError(f"order is asc or desc, not {order!r}", code="bad_query")
     limit = integer(request, "limit", LIMIT_DEFAULT, low=1, high=LIMIT_MAX)
@@ -66,8 +67,18 @@ def listed(
     return json_response(body)
 
 
-def integer(request: Request, name: str, default: int, *, low: int, high: int) -> int:
-    """Return a query parameter that is a number within bounds."""
+def stretch_of(rows: Iterable[T], wanted: Page, key: Callable[[T], str]) -> list[T]:
+    """Return what the store would of `rows` that are in memory: a page, and one more."""
+    ordered = sorted(rows, key=key, reverse=not wanted.ascending)
+    if (after := wanted.after) is not None:
+        ordered = [
+            row for row in ordered if (key(row) > after if wanted.ascending else key(row) < after)
+        ]
+    return ordered[: wanted.limit + 1]
+
+
+def integer(request: Request, name: str, default: D, *, low: int, high: int) -> int | D:
+    """Return a query parameter that is a number within bounds, or `default`."""
     text = request.query_params.get(name)
     if text is None:
         return default

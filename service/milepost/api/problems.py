@@ -38,6 +38,7 @@ _STATUS_BY_CODE = {
     "unsupported_media_type": 415,
     "not_acceptable": 406,
     "method_not_allowed": 405,
+    "idempotency_key_reused": 422,
     "precondition_failed": 412,
     "rate_limited": 429,
     "misdirected_host": 421,
@@ -90,10 +91,17 @@ def status_of(error: MilepostError) -> int:
 def problem(error: MilepostError, *, instance: str, request_id: str) -> Response:
     """Return the error as a response."""
     status = status_of(error)
+    body = problem_body(error, instance=instance, request_id=request_id)
+    return Response(orjson.dumps(body), status, _headers(error, status), "application/problem+json")
+
+
+def problem_body(error: MilepostError, *, instance: str, request_id: str) -> dict[str, Any]:
+    """Return the error as a response's body, or as a part of one."""
+    status = status_of(error)
     detail = str(error) if status != 500 else "Something went wrong here; the log says what."
     code = error.code if status != 500 else "internal"
     errors = _errors(error)
-    body = {
+    return {
         "type": f"https://milepost.dev/problems/{code}",
         "title": _TITLES[status],
         "status": status,
@@ -111,7 +119,6 @@ def problem(error: MilepostError, *, instance: str, request_id: str) -> Response
         },
         **_extra(error),
     }
-    return Response(orjson.dumps(body), status, _headers(error, status), "application/problem+json")
 
 
 def _errors(error: MilepostError) -> list[dict[str, str]]:

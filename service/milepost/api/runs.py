@@ -1,7 +1,6 @@
 """`/v1/runs`: start a run, follow it, steer it, look it up."""
 
 import asyncio
-import hashlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -27,7 +26,8 @@ from milepost.api.paging import (
     page,
     words,
 )
-from milepost.api.runs_shown import show_log_entry, show_run
+from milepost.api.requests import idempotent, principal_of
+from milepost.api.runs_shown import STATUSES, show_log_entry, show_run
 from milepost.api.stream import (
     Cursor,
     Selection,
@@ -36,32 +36,26 @@ from milepost.api.stream import (
     TailResponse,
     parse_cursor,
 )
+from milepost.api.traces_shown import whole_trace
 from milepost.core.codec import encode, usage_shown
 from milepost.core.errors import ConflictError, InvalidError
 from milepost.core.events import InputMessage, RunCancelled, RunQueued
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.runtime.agent_spec import Metadata
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
-from milepost.store import agents, log, runs, traces, usage
+from milepost.store import agents, log, runs, usage
 from milepost.store.records import Entry, LogEntry, NewRun, RunFilter
-from milepost.store.records import Request as IdempotentRequest
 from milepost.store.runs import Letter, RunRow, StaleError
-from milepost.telemetry.context import TraceContext
+from milepost.telemetry.context import TraceContext, request_context
+from milepost.telemetry.export import Exporter
 
 WAIT_S_MAX = 120
 DELAY_S_MAX = 366 * 86_400
 CANCEL_GRACE_MS = 10_000
 INPUT_MESSAGES_MAX = 1_000
 CANCEL_TRIES = 5
-
-Metadata = Annotated[
-    dict[
-        Annotated[str, Field(min_length=1, max_length=64, pattern=r'^[^"\]]*$')],
-        Annotated[str, Field(max_length=500)],
-    ],
-    Field(max_length=32),
-]
 
 
 class InputMessageBody(Body):
@@ -80,7 +74,7 @@ class RunCreate(Body):
         | Annotated[list[InputMessageBody], Field(min_length=1, max_length=INPUT_MESSAGES_MAX)]
     )
     session_id: Annotated[str, Field(max_length=64)] | None = None
-    metadata: Metadata = {}
+    metadata: Metadata = Field(default_factory=dict)
     user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     stream: bool = False
     on_disconnect: Literal["continue", "cancel"] = "continue"
@@ -102,9 +96,10 @@ class RunRetry(Body):
 class Runs:
     """Runs, over a store and a hub."""
 
-    def __init__(self, ports: Ports, streams: Streams) -> None:
+    def __init__(self, ports: Ports, streams: Streams, exporter: Exporter | None = None) -> None:
         self._ports = ports
         self._streams = streams
+        self._exporter = exporter
 
     @property
     def routes(self) -> list[Route]:
@@ -124,7 +119,7 @@ class Runs:
     async def create(self, request: Request) -> Response:
         """Queue a run. The same request may wait for its end, or stream it."""
         allow(request, "wait")
-        principal = _principal(request)
+        principal = principal_of(request)
         principal.require("runs:write")
         body, raw = await read_body(request, RunCreate)
         wanted = await self._new_run(request, principal, body, raw)
@@ -135,6 +130,7 @@ class Runs:
             created = await self._ports.store.create(wanted)
             if created.replayed:
                 return await self._answer(request, principal, body, created)
+            self._export(request, wanted)
             entry = wanted.queued
             tail.add([Frame(wanted.id, 1, entry.type, entry.time_ms, entry.data.encode())])
             if created.status == "queued":
@@ -147,14 +143,10 @@ class Runs:
             request, "limit", "after", "order", "status", "agent", "session_id", "user",
             "created_after", "created_before", "metadata",
         )  # fmt: skip
-        principal = _principal(request)
+        principal = principal_of(request)
         principal.require("runs:read")
-        statuses = (
-            "queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled",
-            "expired",
-        )  # fmt: skip
         wanted = RunFilter(
-            status=choice(request, "status", statuses),
+            status=choice(request, "status", STATUSES),
             agent=words(request, "agent"),
             session_id=words(request, "session_id"),
             user=words(request, "user"),
@@ -198,9 +190,9 @@ class Runs:
     async def wait(self, request: Request) -> Response:
         """Show the run once it has ended, or as it is when the time is up."""
         allow(request, "timeout_s")
+        timeout_s = integer(request, "timeout_s", 30, low=0, high=WAIT_S_MAX)
         row = await self._found(request)
         if row.ended_ms is None:
-            timeout_s = integer(request, "timeout_s", 30, low=0, high=WAIT_S_MAX)
             await self._wait(row.tenant, row.id, timeout_s)
             row = await self._found(request)
         return json_response(show_run(row))
@@ -208,7 +200,7 @@ class Runs:
     async def cancel(self, request: Request) -> Response:
         """End a run, wherever it is. A run that is over stays as it is."""
         allow(request)
-        principal = _principal(request)
+        principal = principal_of(request)
         principal.require("runs:write")
         body = RunCancel()
         if request.headers.get("content-length", "0") != "0":
@@ -220,9 +212,9 @@ class Runs:
     async def retry(self, request: Request) -> Response:
         """Send a run on that waits for an operator, since it had crashed its workers."""
         allow(request)
-        principal = _principal(request)
+        principal = principal_of(request)
         principal.require("runs:write")
-        row = await self._found(request)
+        row = await self._find(principal, request.path_params["run_id"])
         waits = orjson.loads(row.waiting_for or "{}").get("for")
         if row.status != "waiting" or waits != "operator":
             raise ConflictError(
@@ -233,11 +225,12 @@ class Runs:
         return json_response(show_run(await self._find(principal, row.id)))
 
     async def trace(self, request: Request) -> Response:
-        """Show the run's spans."""
+        """Show the run's trace, as `/v1/traces/{run_id}` does."""
         allow(request)
-        row = await self._found(request)
-        spans = await self._ports.store.read(traces.spans(row.tenant, row.id))
-        return json_response({"run_id": row.id, "spans": [traces.show(span) for span in spans]})
+        principal = principal_of(request)
+        principal.require("runs:read")
+        trace = whole_trace(principal.tenant, request.path_params["run_id"])
+        return json_response(await self._ports.store.read(trace))
 
     async def usage(self, request: Request) -> Response:
         """Show what the run has used so far."""
@@ -247,7 +240,7 @@ class Runs:
         return json_response({"run_id": row.id, **usage_shown(total)})
 
     async def _found(self, request: Request) -> RunRow:
-        principal = _principal(request)
+        principal = principal_of(request)
         principal.require("runs:read")
         return await self._find(principal, request.path_params["run_id"])
 
@@ -273,8 +266,9 @@ class Runs:
             user=user,
             deadline_ms=deadline_ms,
         )
+        run_id = self._ports.new_id("run")
         return NewRun(
-            id=self._ports.new_id("run"),
+            id=run_id,
             tenant=principal.tenant,
             session_id=session_id,
             session_is_new=body.session_id is None,
@@ -287,10 +281,26 @@ class Runs:
             created_ms=now,
             scheduled_ms=scheduled_ms,
             deadline_ms=deadline_ms,
-            trace_parent=_trace_parent(request),
+            trace_parent=self._trace_parent(request, run_id),
             queued=Entry(queued.type, now, encode(queued).decode()),
-            request=_idempotent(request, raw),
+            request=idempotent(request, raw),
         )
+
+    def _trace_parent(self, request: Request, run_id: str) -> str | None:
+        """Return what the run's spans hang on: this request's own span, where one is exported."""
+        caller = TraceContext.parse(request.headers.get("traceparent"))
+        if self._exporter is not None:
+            return request_context(run_id, caller).header()
+        return caller.header() if caller else None
+
+    def _export(self, request: Request, wanted: NewRun) -> None:
+        """Export this request's span: it ends when the run is durable, whoever streams on."""
+        if self._exporter is None:
+            return
+        caller = TraceContext.parse(request.headers.get("traceparent"))
+        place = request_context(wanted.id, caller)
+        now = self._ports.clock()
+        self._exporter.export_server("POST /v1/runs", place, wanted.created_ms, now, 202)
 
     async def _answer(
         self,
@@ -397,11 +407,6 @@ class Runs:
             after = entries[-1].seq
 
 
-def _principal(request: Request) -> Principal:
-    principal: Principal = request.scope["state"]["principal"]
-    return principal
-
-
 def _input(body: RunCreate) -> tuple[InputMessage, ...]:
     if isinstance(body.input, str):
         return (InputMessage("user", body.input),)
@@ -443,21 +448,3 @@ def _wait_s(request: Request) -> int:
     if prefer:
         return min(int(prefer[1]), WAIT_S_MAX)
     return integer(request, "wait", 0, low=0, high=WAIT_S_MAX)
-
-
-def _trace_parent(request: Request) -> str | None:
-    header = request.headers.get("traceparent")
-    context = TraceContext.parse(header) if header else None
-    return context.header() if context else None
-
-
-def _idempotent(request: Request, raw: bytes) -> IdempotentRequest | None:
-    key = request.headers.get("idempotency-key")
-    if key is None:
-        return None
-    if not re.fullmatch(r"[\x21-\x7e]{1,255}", key):
-        raise InvalidError(
-            "Idempotency-Key is 1 to 255 visible ASCII characters", code="bad_idempotency_key"
-        )
-    scope = f"{request.method} {request.url.path}"
-    return IdempotentRequest(scope, key, hashlib.sha256(raw).hexdigest())

@@ -8,6 +8,9 @@ from milepost.live.frames import rfc3339
 from milepost.store.records import LogEntry
 from milepost.store.runs import RunRow
 
+STATUSES = (
+    "queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled", "expired",
+)  # fmt: skip
 _QUEUED = {"queued": "ready", "scheduled": "scheduled", "blocked": "blocked"}
 
 
@@ -16,7 +19,7 @@ def show_run(row: RunRow) -> dict[str, Any]:
     outcome = orjson.loads(row.outcome) if row.outcome else {}
     return {
         "id": row.id,
-        "status": "queued" if row.status in _QUEUED else row.status,
+        "status": shown_status(row.status),
         "queued_reason": _QUEUED.get(row.status),
         "agent": row.agent,
         "agent_id": row.agent_id,
@@ -35,6 +38,11 @@ def show_run(row: RunRow) -> dict[str, Any]:
         "waiting_for": orjson.loads(row.waiting_for) if row.waiting_for else None,
         "metadata": orjson.loads(row.metadata),
     }
+
+
+def shown_status(status: str) -> str:
+    """Return the status as clients know it: why a run is queued is told apart."""
+    return "queued" if status in _QUEUED else status
 
 
 def show_log_entry(run_id: str, entry: LogEntry) -> dict[str, Any]:

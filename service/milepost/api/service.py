@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,13 +12,24 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from milepost.api.access import Access
+from milepost.api.agents import Agents
+from milepost.api.approvals import Approvals
+from milepost.api.audit import Audit
 from milepost.api.edge import Edge
+from milepost.api.keys import Keys
 from milepost.api.paging import json_response
+from milepost.api.queue import Queue
 from milepost.api.runs import Runs
+from milepost.api.secrets import Secrets
+from milepost.api.sessions import Sessions
 from milepost.api.stream import Streams
+from milepost.api.tools import Tools
+from milepost.api.traces import Traces
+from milepost.api.usage import UsageSums
 from milepost.core.errors import MilepostError
 from milepost.providers.catalog import Catalog
 from milepost.runtime.journal import Ports
+from milepost.runtime.secrets import Vault
 from milepost.store import queue
 from milepost.telemetry.export import Exporter
 from milepost.tools import Registry
@@ -32,9 +44,19 @@ class ApiParts:
     tools: Registry
     providers: Catalog
     access: Access
+    vault: Vault
     slots: int
     busy: Callable[[], int]
     exporter: Exporter | None = None
+    service_name: str = "milepost"
+
+
+class Resource(Protocol):
+    """One kind of thing that is served."""
+
+    @property
+    def routes(self) -> list[Route]:
+        """What is served."""
 
 
 class Api:
@@ -43,7 +65,10 @@ class Api:
     def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
         self._draining = False
-        self._edge = Edge(Router(self._routes()), parts.access, parts.ports.new_id)
+        self.routes = self._routes()
+        # A slash too many is another path: a redirect would lose the body, and is in no contract.
+        router = Router(self.routes, redirect_slashes=False)
+        self._edge = Edge(router, parts.access, parts.ports.new_id)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -55,7 +80,19 @@ class Api:
 
     def _routes(self) -> list[BaseRoute]:
         parts = self._parts
-        resources = [Runs(parts.ports, parts.streams)]
+        resources: tuple[Resource, ...] = (
+            Agents(parts.ports, parts.tools, parts.providers),
+            Runs(parts.ports, parts.streams, parts.exporter),
+            Sessions(parts.ports),
+            Tools(parts.tools),
+            Approvals(parts.ports, parts.tools),
+            Traces(parts.ports, parts.service_name),
+            UsageSums(parts.ports),
+            Queue(parts.ports, parts.slots, parts.busy),
+            Keys(parts.ports, parts.access),
+            Secrets(parts.ports, parts.vault),
+            Audit(parts.ports),
+        )
         return [
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),

@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import cast
@@ -11,16 +11,20 @@ from typing import cast
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from milepost.core.errors import InvalidError
+from milepost.api.problems import problem_body
+from milepost.core.errors import InvalidError, MilepostError
 from milepost.live.frames import Frame, ephemeral
-from milepost.live.hub import Hub, LiveText, RunTail, TextKind
+from milepost.live.hub import Hub, LiveText, RunTail, TextKey, TextKind, texts_closed_by
+from milepost.live.reminder import Reminder
 from milepost.store import log
+from milepost.store.records import LogEntry
 from milepost.store.store import Store
 
 HEARTBEAT_S = 10.0
 HEARTBEAT = b": hb\n"  # One line end: with two, the official openai client trips over the next id.
 RETRY = b"retry: 1500\n"
 SEND_TIMEOUT_S = 30.0
+LAST_WORD_S = 1.0
 RECONNECT_AFTER_MS = 500
 
 _CURSOR = re.compile(r"(0|[1-9][0-9]{0,17})(?:~([A-Za-z0-9_]{1,64}):(0|[1-9][0-9]{0,17}))?")
@@ -77,16 +81,19 @@ class Tail:
     ) -> None:  # fmt: skip
         self.seq = cursor.seq
         self.ended = False
+        self.heartbeat_s = HEARTBEAT_S
         self._store = store
         self._hub = hub
         self._tenant = tenant
-        self._run_id = run_id
+        self.run_id = run_id
         self._selection = selection
-        self._offsets: dict[tuple[TextKind, str], int] = {}
+        self._offsets: dict[TextKey, int] = {}
+        self._judged: dict[TextKey, tuple[int, bool]] = {}  # Where it began, and if it is open.
         if cursor.message_id is not None:
             self._offsets[("message.delta", cursor.message_id)] = cursor.offset
         self._woken: asyncio.Event | None = None
         self._farewell: bytes | None = None
+        self._beat_is_due = False
         self._closed = False
 
     def close(self, farewell: bytes | None = None) -> None:
@@ -96,18 +103,21 @@ class Tail:
         if self._woken is not None:
             self._woken.set()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield whole frames, joined as they are ready, until the run's last event.
 
         Registers first and reads second, so that nothing falls between the two.
         """
-        await self._hub.follow(self._run_id)
-        try:
-            with self._hub.listen(self._run_id) as (tail, self._woken):
+        with (
+            self._hub.listen(self.run_id) as (tail, self._woken),
+            Reminder(self.heartbeat_s, self._beat),
+        ):
+            try:
+                await self._hub.follow(self.run_id)
                 async for piece in self._follow(tail, self._woken):
                     yield piece
-        finally:
-            self._hub.leave(self._run_id)
+            finally:
+                self._hub.leave(self.run_id)
 
     async def _follow(self, tail: RunTail, woken: asyncio.Event) -> AsyncIterator[bytes]:
         first = RETRY
@@ -117,8 +127,9 @@ class Tail:
             if frames is None:
                 frames = await self._read(tail)
             parts = self._durable(frames)
-            if not self.ended:
-                parts += self._ephemeral(tail.texts.values())
+            if tail.texts and not self.ended:
+                await self._judge(list(tail.texts.values()))
+                parts += self._ephemeral(tail)
             if parts:
                 yield b"".join((first, *parts))
                 first = b""
@@ -128,32 +139,35 @@ class Tail:
                 if self._farewell:
                     yield self._farewell
                 return
+            if self._beat_is_due:
+                self._beat_is_due = False
+                yield HEARTBEAT
             if not frames:
-                yield await self._rest(woken)
-
-    async def _rest(self, woken: asyncio.Event) -> bytes:
-        """Wait for more; return a heartbeat if nothing comes."""
-        try:
-            async with asyncio.timeout(HEARTBEAT_S):
                 await woken.wait()
-        except TimeoutError:
-            return HEARTBEAT
-        return b""
+
+    def _beat(self) -> None:
+        self._beat_is_due = True
+        if self._woken is not None:
+            self._woken.set()
 
     async def _read(self, tail: RunTail) -> list[Frame]:
-        entries = await self._store.read(log.read(self._tenant, self._run_id, after=self.seq))
-        frames = [
-            Frame(self._run_id, entry.seq, entry.type, entry.time_ms, entry.data.encode())
-            for entry in entries
-        ]
-        tail.know(frames[-1].seq if frames else self.seq)
+        entries = await self._store.read(log.read(self._tenant, self.run_id, after=self.seq))
+        frames = [self._frame(entry) for entry in entries]
+        if len(frames) < log.READ_MAX:
+            # A full page says nothing about what comes behind it.
+            tail.know(frames[-1].seq if frames else self.seq)
         return frames
+
+    def _frame(self, entry: LogEntry) -> Frame:
+        return Frame(self.run_id, entry.seq, entry.type, entry.time_ms, entry.data.encode())
 
     def _durable(self, frames: Sequence[Frame]) -> list[bytes]:
         parts = []
         for frame in frames:
             if frame.type == "message.completed":
                 parts += self._top_up(frame)
+            if self._judged:
+                self._close_texts(frame)
             self.seq = frame.seq
             if self._selection.has(frame.type):
                 parts.append(frame.sse)
@@ -165,24 +179,57 @@ class Tail:
     def _top_up(self, frame: Frame) -> list[bytes]:
         """Return what the client lacks of a message that is complete now, as one delta."""
         message_id = str(frame.payload["message_id"])
-        self._offsets.pop(("reasoning.delta", message_id), None)
         offset = self._offsets.pop(("message.delta", message_id), 0)
         missing = str(frame.payload["content"])[offset:]
         if not missing or not self._wants("message.delta"):
             return []
         return [self._delta("message.delta", message_id, offset, missing)]
 
-    def _ephemeral(self, texts: Iterable[LiveText]) -> list[bytes]:
-        parts = []
+    def _close_texts(self, frame: Frame) -> None:
+        for key in texts_closed_by(frame):
+            if key in self._judged:
+                self._judged[key] = (self._judged[key][0], False)
+                self._offsets.pop(key, None)
+
+    async def _judge(self, texts: Sequence[LiveText]) -> None:
+        """Find out which of the texts that have begun are still open.
+
+        What other processes told may be stale: a text that is over must not be shown again. Where
+        it began before this tail did, only the log knows.
+        """
         for text in texts:
-            if text.after_seq > self.seq or not self._wants(text.kind):
-                continue
-            key = (text.kind, text.id)
-            offset = self._offsets.get(key, 0)
-            if len(text.text) > offset:
-                parts.append(self._delta(text.kind, text.id, offset, text.text[offset:]))
-                self._offsets[key] = len(text.text)
+            judged_after, _ = self._judged.get(text.key, (-1, False))
+            if text.after_seq <= self.seq and text.after_seq > judged_after:
+                self._judged[text.key] = (text.after_seq, await self._is_open(text))
+
+    async def _is_open(self, text: LiveText) -> bool:
+        if text.after_seq == self.seq:
+            return True
+        entries = await self._store.read(
+            log.read(self._tenant, self.run_id, after=text.after_seq, through=self.seq)
+        )
+        frames = (self._frame(entry) for entry in entries)
+        closed = any(text.key in texts_closed_by(frame) for frame in frames)
+        return not closed and len(entries) < log.READ_MAX
+
+    def _ephemeral(self, tail: RunTail) -> list[bytes]:
+        parts = []
+        for key, text in list(tail.texts.items()):
+            judged_after, is_open = self._judged.get(key, (-1, False))
+            if text.after_seq > judged_after:
+                continue  # Its beginning comes first.
+            if not is_open:
+                del tail.texts[key]
+            elif self._wants(text.kind):
+                parts += self._pieces_of(text)
         return parts
+
+    def _pieces_of(self, text: LiveText) -> list[bytes]:
+        offset = self._offsets.get(text.key, 0)
+        if len(text.text) <= offset:
+            return []
+        self._offsets[text.key] = len(text.text)
+        return [self._delta(text.kind, text.id, offset, text.text[offset:])]
 
     def _wants(self, kind: TextKind) -> bool:
         return self._selection.deltas and self._selection.has(kind)
@@ -191,7 +238,7 @@ class Tail:
         data = {_FIELDS[kind]: id_, "offset": offset, "text": piece}
         # Only a message's own text can be resumed in its middle; the others begin again.
         event_id = f"{self.seq}~{id_}:{offset + len(piece)}" if kind == "message.delta" else None
-        return ephemeral(kind, self._run_id, data, event_id)
+        return ephemeral(kind, self.run_id, data, event_id)
 
 
 class Streams:
@@ -222,7 +269,8 @@ class Streams:
         return len(self._tails)
 
     def _dismiss(self, tail: Tail) -> None:
-        tail.close(ephemeral("stream.reconnect", "", {"after_ms": RECONNECT_AFTER_MS}, None))
+        told = {"after_ms": RECONNECT_AFTER_MS}
+        tail.close(ephemeral("stream.reconnect", tail.run_id, told, None))
 
 
 class TailResponse:
@@ -236,15 +284,20 @@ class TailResponse:
         self.release: Callable[[], None] | None = None
         self._tail = tail
         self._streams = streams
+        self.send_timeout_s = SEND_TIMEOUT_S
         self._headers = headers or {}
         self._left = False
+        self._delivered_seq = tail.seq
+        self._sending_since: float | None = None
+        self._sender: asyncio.Task[None] | None = None
+        self._lags = False
 
     @property
     def response(self) -> Response:
         """This as Starlette's type, which is wider than what Starlette needs: an ASGI app."""
         return cast(Response, self)
 
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the tail ends, the client leaves, or it reads nothing for too long."""
         headers = {
             "content-type": "text/event-stream; charset=utf-8",
@@ -257,12 +310,12 @@ class TailResponse:
         self._streams.add(self._tail)
         watcher = asyncio.create_task(self._watch(receive))
         try:
-            async for piece in self._tail.pieces():
-                if piece:
-                    await _send_in_time(send, _body(piece))
-            await _send_in_time(send, _body(b"", more=False))
-        except TimeoutError:
-            await self._lag(send)
+            with Reminder(self.send_timeout_s / 3, self._look_whether_stuck):
+                await self._send_all(scope, send)
+        except asyncio.CancelledError:
+            if not self._lags:
+                raise
+            await self._tell_lagging(send)
         finally:
             watcher.cancel()
             self._streams.discard(self._tail)
@@ -271,23 +324,52 @@ class TailResponse:
         if self._left and not self._tail.ended and self.on_gone:
             await self.on_gone()
 
+    async def _send_all(self, scope: Scope, send: Send) -> None:
+        self._sender = asyncio.current_task()
+        now = asyncio.get_running_loop().time
+        last = b""
+        try:
+            async with aclosing(self._tail.pieces()) as pieces:
+                async for piece in pieces:
+                    self._sending_since = now()
+                    await send(_body(piece))
+                    self._sending_since = None
+                    self._delivered_seq = self._tail.seq
+        except MilepostError as error:
+            last = self._failure(scope, error)
+        self._sending_since = now()
+        await send(_body(last, more=False))
+        self._sending_since = None
+
+    def _failure(self, scope: Scope, error: MilepostError) -> bytes:
+        """Return the stream's own failure as an event: the status has been sent long ago."""
+        told = problem_body(error, instance=scope["path"], request_id=scope["state"]["request_id"])
+        return ephemeral("error", self._tail.run_id, told, None)
+
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._left = True
         self._tail.close()
 
-    async def _lag(self, send: Send) -> None:
+    def _look_whether_stuck(self) -> None:
+        since = self._sending_since
+        if since is None or asyncio.get_running_loop().time() - since < self.send_timeout_s:
+            return
+        assert self._sender is not None
+        self._lags = True
+        self._sender.cancel()
+
+    async def _tell_lagging(self, send: Send) -> None:
         """Tell a client that reads too slowly where to come back; it may read this one day."""
-        lagged = ephemeral("stream.lagged", "", {"resume_after": self._tail.seq}, None)
+        assert self._sender is not None
+        self._sender.uncancel()
+        told = {"resume_after": self._delivered_seq}
+        lagged = ephemeral("stream.lagged", self._tail.run_id, told, None)
         with suppress(TimeoutError):
-            await _send_in_time(send, _body(lagged, more=False), 1.0)
+            async with asyncio.timeout(LAST_WORD_S):
+                await send(_body(lagged, more=False))
 
 
 def _body(piece: bytes, *, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": piece, "more_body": more}
-
-
-async def _send_in_time(send: Send, message: Message, timeout_s: float = SEND_TIMEOUT_S) -> None:
-    async with asyncio.timeout(timeout_s):
-        await send(message)

@@ -1,0 +1,33 @@
+"""An approval as clients read it."""
+
+from typing import Any
+
+import orjson
+
+from milepost.live.frames import rfc3339
+from milepost.store.approvals import ApprovalRow
+
+
+def show_approval(row: ApprovalRow) -> dict[str, Any]:
+    """Return the question and, once there is one, its answer."""
+    return {
+        "id": row.id,
+        "status": row.status,
+        "run_id": row.run_id,
+        "session_id": row.session_id,
+        "agent": row.agent,
+        "user": row.user,
+        "call_id": row.call_id,
+        "tool": row.tool,
+        "arguments": orjson.loads(row.arguments),
+        "digest": row.digest,
+        "preview": row.preview,
+        "reason": row.reason,
+        "required": row.required,
+        "created_at": rfc3339(row.created_ms),
+        "expires_at": rfc3339(row.expires_ms),
+        "decision": row.decision,
+        "decided_by": row.decided_by,
+        "decided_at": None if row.decided_ms is None else rfc3339(row.decided_ms),
+        "comment": row.comment,
+    }

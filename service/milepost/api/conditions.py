@@ -1,0 +1,69 @@
+"""Versions as clients hold them: `ETag` says which one was read, `If-Match` which one is meant."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from starlette.requests import Request
+
+from milepost.core.errors import ConflictError
+from milepost.store.runs import StaleError
+
+TRIES = 5
+
+_TAG = re.compile(r'(?:W/)?"[^"]*"')
+
+
+class Versioned(Protocol):
+    """What changes by making its next version."""
+
+    @property
+    def id(self) -> str:
+        """What it is called, whatever its version."""
+
+    @property
+    def version(self) -> int:
+        """How often it was changed, from 1."""
+
+
+R = TypeVar("R", bound=Versioned)
+
+
+def etag(row: Versioned) -> str:
+    """Return the strong entity tag of this version."""
+    return f'"{row.version}"'
+
+
+def is_conditional(request: Request) -> bool:
+    """Say whether the request means a certain version."""
+    return request.headers.get("if-match", "*").strip() != "*"
+
+
+def require_match(request: Request, row: Versioned) -> None:
+    """Raise the 412 of a request that means another version than this. Weak tags never match."""
+    if is_conditional(request):
+        wanted = request.headers["if-match"]
+        if etag(row) not in _TAG.findall(wanted):
+            raise ConflictError(
+                f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; read it again",
+                code="precondition_failed",
+            )
+
+
+async def amend(
+    request: Request, read: Callable[[], Awaitable[R]], change: Callable[[R], Awaitable[R]]
+) -> R:
+    """Read, compare with `If-Match`, and change.
+
+    `change` makes a new version of exactly what was read, or raises precondition_failed when a
+    rival was faster. Only a caller who named a version is told of that; for others it is redone.
+    """
+    for _ in range(TRIES):
+        row = await read()
+        require_match(request, row)
+        try:
+            return await change(row)
+        except ConflictError as error:
+            if error.code != "precondition_failed" or is_conditional(request):
+                raise
+    raise StaleError("it is being changed by others all the time; try again")

@@ -1,0 +1,39 @@
+"""What every endpoint asks of a request besides its body: who calls, and under which key."""
+
+import hashlib
+import re
+
+from starlette.requests import Request
+
+from milepost.api.access import Principal
+from milepost.core.errors import InvalidError
+from milepost.runtime.credentials import Scope
+from milepost.store.records import Request as IdempotentRequest
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+def principal_of(request: Request) -> Principal:
+    """Return who calls, as the edge found out."""
+    principal: Principal = request.scope["state"]["principal"]
+    return principal
+
+
+def caller(request: Request, scope: Scope) -> Principal:
+    """Return who calls, who must have the right `scope`."""
+    principal = principal_of(request)
+    principal.require(scope)
+    return principal
+
+
+def idempotent(request: Request, raw: bytes) -> IdempotentRequest | None:
+    """Return the request's idempotency key with what it stands for, or None if it has none."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not _KEY.fullmatch(key):
+        raise InvalidError(
+            "Idempotency-Key is 1 to 255 visible ASCII characters", code="bad_idempotency_key"
+        )
+    scope = f"{request.method} {request.url.path}"
+    return IdempotentRequest(scope, key, hashlib.sha256(raw).hexdigest())
