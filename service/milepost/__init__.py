@@ -1,1 +1,42 @@
-"""Milepost: agents as a service, where every run is its log."""
+"""Milepost: agents as a service, where every run is its log.
+
+The public names. Each is imported when it is first asked for: tools need no client, and a client
+no tools.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from milepost.client import BlockingMilepost, Event, Milepost, Patience, Run
+    from milepost.core.errors import ApiError, MilepostError, ToolError
+    from milepost.tools import Injected, Tool, ToolContext, tool
+
+__all__ = [
+    "ApiError",
+    "BlockingMilepost",
+    "Event",
+    "Injected",
+    "Milepost",
+    "MilepostError",
+    "Patience",
+    "Run",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "tool",
+]
+
+_HOMES = {
+    "milepost.client": ("BlockingMilepost", "Event", "Milepost", "Patience", "Run"),
+    "milepost.core.errors": ("ApiError", "MilepostError", "ToolError"),
+    "milepost.tools": ("Injected", "Tool", "ToolContext", "tool"),
+}
+
+if not TYPE_CHECKING:  # or type checkers would take every name for a public one
+
+    def __getattr__(name: str) -> object:
+        for home, names in _HOMES.items():
+            if name in names:
+                return getattr(import_module(home), name)
+        raise AttributeError(f"milepost has no public name {name!r}; it has {', '.join(__all__)}")

@@ -1,9 +1,81 @@
-"""The commands."""
+"""`milepost`: all commands. What is heavy is imported by the command that needs it."""
 
-from milepost.cli.serve import serve
+import sys
+from pathlib import Path
+
+import typer
+
+from milepost.cli.approvals import app as approvals
+from milepost.cli.flags import DATABASE, SERVER, WORKER, with_settings
+from milepost.cli.key_commands import app as keys
+from milepost.cli.runs import app as runs
+from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
+
+MISCONFIGURED = 2
+FAILED = 1
+
+app = typer.Typer(
+    name="milepost",
+    help="Agents as a service: durable runs, streamed, with approvals, traces and cost.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(runs, name="runs")
+app.add_typer(approvals, name="approvals")
+app.add_typer(keys, name="keys")
 
 
 def main() -> None:
-    """Serve."""
-    serve(Settings())
+    """Run the command that was typed; what goes wrong is said in one line."""
+    try:
+        app()
+    except MilepostError as error:
+        typer.echo(f"milepost: {error}", err=True)
+        sys.exit(MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED)
+
+
+@app.command()
+@with_settings(SERVER)
+def serve(settings: Settings) -> None:
+    """Serve the API, and drive runs in this process's own slots."""
+    from milepost.cli import serve as serving  # noqa: PLC0415 - a second of imports
+
+    _see_current_folder()
+    serving.serve(settings)
+
+
+@app.command()
+@with_settings(WORKER)
+def worker(settings: Settings) -> None:
+    """Drive runs beside servers that share the database, without an API."""
+    from milepost.cli import serve as serving  # noqa: PLC0415 - a second of imports
+
+    _see_current_folder()
+    serving.work(settings)
+
+
+@app.command()
+@with_settings(DATABASE)
+def migrate(settings: Settings) -> None:
+    """Bring the database to this version's schema."""
+    from milepost.cli.migrate import migrate as bring_up_to_date  # noqa: PLC0415 - half a second
+
+    bring_up_to_date(settings)
+
+
+@app.command()
+def demo() -> None:
+    """Start a service of its own and walk through a whole journey, as a client would."""
+    from milepost.cli.demo import walk  # noqa: PLC0415 - an event loop and a client
+
+    walk()
+
+
+def _see_current_folder() -> None:
+    """Let `--tools pkg.mod` name what lies here, which `python -m milepost` does by itself."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)

@@ -1,113 +1,117 @@
-"""`milepost serve` and `milepost worker`: a process until it is told to stop."""
+"""`milepost serve` and `milepost worker`: a process that runs until it is told to stop."""
 
 import asyncio
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
 
+import typer
 import uvicorn
 import uvloop
 
-from milepost.core.errors import ConfigurationError
+from milepost.cli.binding import bind
+from milepost.cli.greeting import greeting
+from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
 from milepost.telemetry import logs
 from milepost.wiring import Process, process
 
 GRACE_S = 5
 
-_CURLS = """
-Start a run and watch it:
-  curl -N {base}/v1/runs -H 'Content-Type: application/json' \\
-    -d '{{"agent":"demo","input":"Send a mail to ann@example.com that says hello","stream":true}}'
-
-See what waits for a person:
-  curl '{base}/v1/approvals?status=pending'
-
-Say yes to the newest:
-  curl {base}/v1/approvals/$(curl -s '{base}/v1/approvals?status=pending&limit=1' \\
-    | grep -o 'apr_[0-9a-f]*' | head -1)/decision \\
-    -H 'Content-Type: application/json' -d '{{"decision":"approve"}}'
-"""
-
 
 class Server(uvicorn.Server):
     """uvicorn, with the signals left to us: a drain is more than an end of accepting."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals alone."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer, and say so."""
+        await super().startup(sockets)
+        self._on_started()
+
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     logs.configure(settings.log_level, json=settings.log_json)
-    uvloop.run(_serve(settings))
+    with closing(bind(settings.host, settings.port)) as listening:
+        uvloop.run(_serve(settings, listening))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
     async with process(settings) as running:
-        config = uvicorn.Config(
-            running.app,
-            host=settings.host,
-            port=settings.port,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=GRACE_S,
-            h11_max_incomplete_event_size=65_536,
+        server = Server(
+            _config(running), lambda: typer.echo(greeting(settings, running, port), nl=False)
         )
-        server = Server(config)
-        _on_signals(lambda: _stop(running, server))
-        serving = asyncio.create_task(server.serve())
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
-        if server.started:
-            port = server.servers[0].sockets[0].getsockname()[1]
-            _greet(settings, running, f"http://{_shown(settings.host)}:{port}")
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        await _until_stopped(running, serving)
+        running.drain()
+        server.should_exit = True
         await serving
-        if not server.started:
-            raise ConfigurationError(f"cannot bind to {settings.host}:{settings.port}")
+
+
+def _config(running: Process) -> uvicorn.Config:
+    return uvicorn.Config(
+        running.app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+        h11_max_incomplete_event_size=65_536,
+    )
 
 
 def work(settings: Settings) -> None:
-    """Drive runs, without an API, until SIGTERM or SIGINT."""
+    """Drive runs, without an API, until SIGTERM or SIGINT; then drain."""
+    if not settings.slots:
+        raise ConfigurationError("a worker with 0 slots would drive nothing: give it some --slots")
     logs.configure(settings.log_level, json=settings.log_json)
-    uvloop.run(_work(settings))
+    # Nobody can call a worker, so it needs no keys wherever the servers beside it bind to.
+    uvloop.run(_work(settings.model_copy(update={"host": "127.0.0.1"})))
 
 
 async def _work(settings: Settings) -> None:
     async with process(settings) as running:
-        stopping = asyncio.Event()
-        _on_signals(stopping.set)
-        print(f"Milepost works on {running.address.shown} with {settings.slots} slots", flush=True)  # noqa: T201
-        await stopping.wait()
+        typer.echo(f"Milepost works on {running.address.shown}, {settings.slots} slots.")
+        await _until_stopped(running)
         running.drain()
 
 
-def _stop(running: Process, server: Server) -> None:
-    running.drain()
-    server.should_exit = True
-
-
-def _on_signals(stop: object) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)  # type: ignore[arg-type]
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _greet(settings: Settings, running: Process, base: str) -> None:
-    lines = [f"Milepost serves {base} on {running.address.shown}, {settings.slots} slots."]
-    if running.open_mode:
-        lines.append(
-            "OPEN MODE: there are no API keys, so whoever is on this machine may do everything."
+async def _until_stopped(running: Process, *parts: asyncio.Task[Any]) -> None:
+    """Wait until a signal asks for a drain, or a part ends. Raises if one of the process died."""
+    told = asyncio.Event()
+    _on_signals(told)
+    waiting = asyncio.create_task(told.wait())
+    first: set[Awaitable[Any]] = {waiting, running.died, *parts}
+    await asyncio.wait(map(asyncio.ensure_future, first), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if running.died.done():
+        raise MilepostError(
+            f"{running.died.result()} died, which this process cannot do without; its log says why",
+            code="part_died",
         )
-    if settings.demo:
-        lines.append(_CURLS.format(base=base))
-    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def _on_signals(told: asyncio.Event) -> None:
+    """Drain at the first signal. A second SIGINT then has its usual effect: it ends us at once."""
+    loop = asyncio.get_running_loop()
+
+    def tell() -> None:
+        told.set()
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, tell)

@@ -1,0 +1,31 @@
+"""What the commands share that talk to a server: the connection, and bits of their arguments."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+
+from milepost.client import BlockingMilepost, Patience
+from milepost.settings import Settings
+
+# Somebody sits and waits: a server that is not there should be told of soon.
+BRIEF = Patience(tries_max=3)
+
+
+@contextmanager
+def connected(settings: Settings, patience: Patience = BRIEF) -> Iterator[BlockingMilepost]:
+    """Give a client of the server that the settings name."""
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    with BlockingMilepost(settings.base_url, key, patience=patience) as milepost:
+        yield milepost
+
+
+def pairs(words: Sequence[str]) -> dict[str, str]:
+    """Return `key=value` words as a mapping."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{word!r} is not of the form key=value")
+        found[key] = value
+    return found

@@ -1,0 +1,86 @@
+"""How the commands show things: tables and one-line events for people, JSON for programs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+import typer
+
+from milepost.client import Event
+
+WIDTH_MAX = 100
+
+# Which members of an event's data tell it in one line.
+_TELLING: Mapping[str, Sequence[str]] = {
+    "run.queued": ("agent", "reason"),
+    "run.resumed": ("why",),
+    "run.completed": ("finish_reason",),
+    "tool_call.requested": ("name", "arguments"),
+    "tool_call.started": ("attempt",),
+    "tool_call.completed": ("result", "duration_ms"),
+    "approval.requested": ("approval_id", "preview", "policy"),
+    "approval.decided": ("decision", "by", "comment"),
+    "message.completed": ("finish_reason",),
+}
+
+
+def show_json(value: object) -> None:
+    """Print a value so that programs and people can read it."""
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def show_line(value: object) -> None:
+    """Print a value as one line of JSON."""
+    typer.echo(orjson.dumps(value).decode())
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print columns, each as wide as its widest member."""
+    lines = [
+        tuple(headings),
+        *(tuple("" if cell is None else str(cell) for cell in row) for row in rows),
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
+
+
+class Telling:
+    """Prints a run's events as they come: text as it is written, everything else a line each."""
+
+    def __init__(self, indent: str = "") -> None:
+        self._indent = indent
+        self._writing = False
+
+    def show(self, event: Event) -> None:
+        """Print one event."""
+        if event.type == "message.delta":
+            if not self._writing:
+                typer.echo(f"{self._indent}      | ", nl=False)
+            self._writing = True
+            typer.echo(event.data["text"], nl=False)
+            return
+        self.rest()
+        seq = "" if event.seq is None else str(event.seq)
+        typer.echo(f"{self._indent}{seq:>4}  {event.type:<20} {summary(event)}".rstrip())
+
+    def rest(self) -> None:
+        """End a line of text that was being written."""
+        if self._writing:
+            typer.echo()
+        self._writing = False
+
+
+def summary(event: Event) -> str:
+    """Return what is worth knowing of an event, on one line."""
+    names = _TELLING.get(event.type, tuple(event.data))
+    told = ((name, event.data.get(name)) for name in names)
+    line = "  ".join(
+        f"{name}={_short(value)}" for name, value in told if value not in (None, [], {})
+    )
+    return line if len(line) <= WIDTH_MAX else line[: WIDTH_MAX - 1] + "…"
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) and value.isprintable() else orjson.dumps(value).decode()

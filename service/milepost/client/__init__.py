@@ -1,0 +1,18 @@
+"""A client of a Milepost server, which follows runs to their end, whatever breaks on the way."""
+
+from milepost.client.blocking import BlockingMilepost
+from milepost.client.milepost import Milepost
+from milepost.client.patience import Patience
+from milepost.client.shapes import Agent, Approval, Event, Page, Run, Session
+
+__all__ = [
+    "Agent",
+    "Approval",
+    "BlockingMilepost",
+    "Event",
+    "Milepost",
+    "Page",
+    "Patience",
+    "Run",
+    "Session",
+]

@@ -1,0 +1,135 @@
+"""Following a run across broken connections, restarts of its server, and drains."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import get_args
+
+import httpx2
+import orjson
+
+from milepost.client.position import Position
+from milepost.client.shapes import Event
+from milepost.client.transport import Params, Transport, asked_s, quoted
+from milepost.core.errors import ApiError, MilepostError
+from milepost.core.events import Terminal
+
+TERMINAL = frozenset(kind.type for kind in get_args(Terminal))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a caller wants (globs of types, or all), and whether it leaves at a wait."""
+
+    types: Sequence[str] = ()
+    deltas: bool = True
+    until_waiting: bool = False
+
+    @property
+    def params(self) -> Params:
+        """What to ask the server for: always the events, too, that say that it is over."""
+        last = sorted(self._last)
+        return {
+            "types": ",".join([*self.types, *last]) if self.types else None,
+            "deltas": None if self.deltas else False,
+            "until": "waiting" if self.until_waiting else None,
+        }
+
+    def has(self, event: Event) -> bool:
+        """Say whether the caller wants this one."""
+        return not self.types or any(fnmatchcase(event.type, glob) for glob in self.types)
+
+    def ends_at(self, event: Event) -> bool:
+        """Say whether nothing follows."""
+        return event.type in self._last
+
+    @property
+    def _last(self) -> frozenset[str]:
+        return TERMINAL | {"run.waiting"} if self.until_waiting else TERMINAL
+
+
+class Following:
+    """One way through a run's log, from `after` to its end."""
+
+    def __init__(
+        self, transport: Transport, run_id: str, wanted: Wanted, after: str | None = None
+    ) -> None:
+        self._transport = transport
+        self._path = f"/v1/runs/{quoted(run_id)}/events"
+        self._wanted = wanted
+        self._position = Position(after)
+        self._over = False
+        self._retry_s: float | None = None
+        self._asked_s: float | None = None
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Yield each event once and in order, however often the connection breaks.
+
+        Raises `ApiError`, and `UnavailableError` when the server stays away.
+        """
+        failures = 0
+        while True:
+            lost: MilepostError = self._transport.unreachable(None)
+            self._asked_s = None
+            try:
+                async with aclosing(self._connection()) as events:
+                    async for event in events:
+                        failures = 0
+                        if self._wanted.has(event):
+                            yield event
+            except MilepostError as error:
+                if not error.retryable:
+                    raise
+                lost = error
+            if self._over:
+                return
+            failures += 1
+            if failures >= self._transport.patience.tries_max:
+                raise lost
+            await self._transport.pause(failures, self._asked(lost))
+
+    async def _connection(self) -> AsyncGenerator[Event, None]:
+        """Yield what is new on one connection, until it ends for whatever reason."""
+        place = self._position.id
+        try:
+            async with self._transport.frames(self._path, self._wanted.params, place) as frames:
+                if frames is None:
+                    self._over = True
+                    return
+                async for frame in frames:
+                    if frame.retry is not None:
+                        self._retry_s = frame.retry / 1000
+                    if self._is_farewell(frame):
+                        return
+                    event = self._position.take(frame)
+                    if event is None:
+                        continue
+                    self._over = self._wanted.ends_at(event)
+                    yield event
+                    if self._over:
+                        return
+        except httpx2.TransportError as lost:
+            raise self._transport.unreachable(lost) from lost
+
+    def _asked(self, lost: MilepostError) -> float | None:
+        """Return when the server wants to see us again: its last word counts most."""
+        if self._asked_s is not None:
+            return self._asked_s
+        retry_after_s = asked_s(lost)
+        return self._retry_s if retry_after_s is None else retry_after_s
+
+    def _is_farewell(self, frame: httpx2.ServerSentEvent) -> bool:
+        """Say whether the server ends this connection, though not the run."""
+        match frame.event:
+            case "stream.reconnect":
+                self._asked_s = orjson.loads(frame.data)["data"]["after_ms"] / 1000
+                return True
+            case "stream.lagged":
+                self._asked_s = 0.0
+                return True
+            case "error":
+                said = orjson.loads(frame.data)
+                raise ApiError(said.get("data", said), status=500)
+            case _:
+                return False

@@ -1,0 +1,106 @@
+"""`client.runs`."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from milepost.client.following import Following, Wanted
+from milepost.client.shapes import Event, Page, Run, RunStatus, paged, shaped
+from milepost.client.transport import Transport, filtered, quoted
+
+WAIT_S = 300.0
+WAIT_STEP_S = 30
+
+
+class RunOptions(TypedDict, total=False):
+    """What a new run may be given besides its agent and its input."""
+
+    session_id: str
+    metadata: Mapping[str, str]
+    user: str
+    priority: int
+    deadline_s: float
+    delay_s: float
+
+
+class RunFilters(TypedDict, total=False):
+    """Which runs a list is to hold, and which stretch of it."""
+
+    status: RunStatus | None
+    agent: str | None
+    session_id: str | None
+    user: str | None
+    metadata: Mapping[str, str]
+    created_after: str | None
+    created_before: str | None
+    limit: int | None
+    after: str | None
+    order: str | None
+
+
+class Runs:
+    """Start runs, follow them, look them up."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create(
+        self,
+        agent: str,
+        input: str | Sequence[Mapping[str, str]],  # noqa: A002 - as the API calls it
+        **options: Unpack[RunOptions],
+    ) -> Run:
+        """Queue a run of an agent, by name or id. Repeated by itself, it never makes two."""
+        body = {"agent": agent, "input": input, **options}
+        return shaped(Run, await self._transport.post("/v1/runs", body))
+
+    async def get(self, run_id: str) -> Run:
+        """Return a run as it is now."""
+        return shaped(Run, await self._transport.get(f"/v1/runs/{quoted(run_id)}"))
+
+    async def list(self, **filters: Unpack[RunFilters]) -> Page[Run]:
+        """Return runs, the newest first."""
+        return paged(Run, await self._transport.get("/v1/runs", filtered(filters)))
+
+    async def cancel(self, run_id: str, reason: str | None = None) -> Run:
+        """Ask a run to end; one that is over stays as it is."""
+        body = {"reason": reason}
+        return shaped(Run, await self._transport.post(f"/v1/runs/{quoted(run_id)}/cancel", body))
+
+    def stream(
+        self,
+        run_id: str,
+        *,
+        after: str | None = None,
+        types: Sequence[str] = (),
+        deltas: bool = True,
+        until_waiting: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """Yield a run's events, from the first or behind `after`, until it ends.
+
+        Broken connections are mended on the way: nothing is lost and nothing comes twice.
+        `until_waiting` ends the stream, too, when the run begins to wait for somebody.
+        """
+        wanted = Wanted(types, deltas, until_waiting)
+        return Following(self._transport, run_id, wanted, after).events()
+
+    async def wait(self, run_id: str, *, timeout_s: float = WAIT_S) -> Run:
+        """Return the run once it has ended. Raises `TimeoutError`."""
+        params = {"timeout_s": WAIT_STEP_S}
+        async with asyncio.timeout(timeout_s):
+            while True:
+                run = shaped(
+                    Run, await self._transport.get(f"/v1/runs/{quoted(run_id)}/wait", params)
+                )
+                if run.ended:
+                    return run
+
+    async def trace(self, run_id: str) -> Mapping[str, Any]:
+        """Return the run's spans."""
+        trace: Mapping[str, Any] = await self._transport.get(f"/v1/runs/{quoted(run_id)}/trace")
+        return trace
+
+    async def usage(self, run_id: str) -> Mapping[str, Any]:
+        """Return what the run has used so far, in tokens and in money."""
+        usage: Mapping[str, Any] = await self._transport.get(f"/v1/runs/{quoted(run_id)}/usage")
+        return usage

@@ -1,0 +1,136 @@
+"""What a server answers, as types. `raw` is the whole answer, which may hold more than these."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+T = TypeVar("T")
+
+RunStatus = Literal[
+    "queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled", "expired"
+]
+ApprovalStatus = Literal["pending", "approved", "denied", "expired", "withdrawn", "superseded"]
+Decision = Literal["approve", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of an agent."""
+
+    id: str
+    status: RunStatus
+    agent: str
+    agent_version: int
+    session_id: str
+    created_at: str
+    ended_at: str | None
+    user: str | None
+    output: Mapping[str, Any] | None
+    usage: Mapping[str, Any] | None
+    finish_reason: str | None
+    error: Mapping[str, Any] | None
+    waiting_for: Mapping[str, Any] | None
+    metadata: Mapping[str, str]
+    raw: Mapping[str, Any]
+
+    @property
+    def ended(self) -> bool:
+        """Say whether nothing more will happen to it."""
+        return self.ended_at is not None
+
+    @property
+    def text(self) -> str | None:
+        """The answer, once there is one."""
+        return None if self.output is None else self.output.get("text")
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A tool call that waits for a person, or did."""
+
+    id: str
+    status: ApprovalStatus
+    run_id: str
+    agent: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    digest: str
+    preview: str
+    reason: str | None
+    required: int
+    created_at: str
+    expires_at: str
+    decision: Decision | None
+    decided_by: str | None
+    comment: str | None
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A version of an agent's definition."""
+
+    id: str
+    name: str
+    version: int
+    model: str
+    instructions: str | None
+    tools: Sequence[str]
+    policy: Mapping[str, Any] | None
+    limits: Mapping[str, Any]
+    metadata: Mapping[str, str]
+    created_at: str
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation."""
+
+    id: str
+    user: str | None
+    title: str | None
+    version: int
+    runs_ended: int
+    created_at: str
+    updated_at: str
+    metadata: Mapping[str, str]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A stretch of a list; `next_cursor` is the `after` of the next one."""
+
+    items: tuple[T, ...]
+    has_more: bool
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a run, or a piece of text on its way (which has no `seq`).
+
+    `id` is the position behind it: the `after` of whoever goes on from here.
+    """
+
+    type: str
+    run_id: str
+    data: Mapping[str, Any]
+    id: str
+    seq: int | None = None
+    time: str | None = None
+
+
+def shaped(kind: type[T], body: Mapping[str, Any]) -> T:
+    """Return the answer as `kind`; what the server does not say is None."""
+    assert is_dataclass(kind)
+    said = {field.name: body.get(field.name) for field in fields(kind)}
+    return kind(**{**said, "raw": body})
+
+
+def paged(kind: type[T], body: Mapping[str, Any]) -> Page[T]:
+    """Return a list's answer with its members as `kind`."""
+    items = tuple(shaped(kind, each) for each in body["data"])
+    return Page(items, body["has_more"], body["next_cursor"])

@@ -1,0 +1,189 @@
+"""The client's one HTTP connection pool: requests that are repeated where that does no harm."""
+
+import asyncio
+import itertools
+import random
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx2
+import orjson
+
+from milepost.client.patience import Patience
+from milepost.core.errors import ApiError, ConfigurationError, MilepostError, UnavailableError
+
+CONNECT_S = 10.0
+READ_S = 60.0
+SILENCE_S_MAX = 30.0  # A stream that lives has a heartbeat every ten seconds.
+EVENT_BYTES_MAX = 16 * 1_048_576
+JITTER = 0.2
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+# A POST carries an idempotency key; what else changes something is not sent twice.
+_REPEATABLE = frozenset({"GET", "POST"})
+_PASSING = frozenset({429, 502, 503, 504})
+
+Params = Mapping[str, object]
+
+
+class Transport:
+    """Sends requests to one server. Raises `ApiError`, or `UnavailableError` without an answer."""
+
+    def __init__(self, base_url: str, api_key: str | None, patience: Patience) -> None:
+        host = _host_of(base_url)
+        self.base_url = base_url
+        self.patience = patience
+        self._http = httpx2.AsyncClient(
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
+            # No proxy can reach this machine's own loopback for us.
+            trust_env=host not in _LOOPBACK,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def get(self, path: str, params: Params | None = None) -> Any:
+        """Return what is at `path`; parameters that are None are left out."""
+        return await self.request("GET", path, params=params)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Post a body, under a new idempotency key unless it is repeated here."""
+        return await self.request("POST", path, body=body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Return the decoded answer, or None for an empty one."""
+        sent = {**_headers(method, body), **(headers or {})}
+        content = None if body is None else orjson.dumps(body)
+        for failures in itertools.count(1):
+            error: MilepostError
+            try:
+                answer = await self._http.request(
+                    method, path, params=_sendable(params), content=content, headers=sent
+                )
+            except httpx2.TransportError as lost:
+                error = self.unreachable(lost)
+                repeatable = method in _REPEATABLE or isinstance(lost, httpx2.ConnectError)
+            else:
+                if answer.is_success:
+                    return orjson.loads(answer.content) if answer.content else None
+                error = _problem(answer)
+                repeatable = error.retryable
+            if not repeatable or failures >= self.patience.tries_max:
+                raise error
+            await self.pause(failures, asked_s(error))
+        raise AssertionError("counting does not end")
+
+    @asynccontextmanager
+    async def frames(
+        self, path: str, params: Params, last_event_id: str | None
+    ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent] | None]:
+        """Give the server-sent events of one connection; None where there is nothing more (204).
+
+        Iterating raises `httpx2.TransportError` when the connection breaks.
+        """
+        async with self._http.sse(
+            path,
+            params=_sendable(params),
+            headers={} if last_event_id is None else {"Last-Event-ID": last_event_id},
+            timeout=httpx2.Timeout(SILENCE_S_MAX, connect=CONNECT_S),
+            max_event_size=EVENT_BYTES_MAX,
+        ) as source:
+            if not source.response.is_success:
+                await source.response.aread()
+                raise _problem(source.response)
+            yield None if source.response.status_code == 204 else aiter(source)
+
+    async def pause(self, failures: int, wanted_s: float | None) -> None:
+        """Wait before the next try, not at the same moment as everybody else."""
+        wait_s = self.patience.wait_after(failures, wanted_s)
+        await asyncio.sleep(wait_s * random.uniform(1.0, 1.0 + JITTER))  # noqa: S311 - jitter
+
+    def unreachable(self, lost: httpx2.TransportError | None) -> UnavailableError:
+        """Return what to say when there was no answer, or only a part of one."""
+        why = str(lost) or type(lost).__name__ if lost else "the stream keeps breaking off"
+        return UnavailableError(
+            f"no answer from {self.base_url} ({why}); is the server running there?",
+            code="unreachable",
+        )
+
+
+def asked_s(error: MilepostError) -> float | None:
+    """Return when the server that refused wants to be asked again, if it said so."""
+    return error.retry_after_s if isinstance(error, ApiError) else None
+
+
+def filtered(filters: Mapping[str, object]) -> Params:
+    """Return filters as a query: `metadata` becomes a parameter for each of its pairs."""
+    metadata = filters.get("metadata") or {}
+    assert isinstance(metadata, Mapping)
+    plain = {name: value for name, value in filters.items() if name != "metadata"}
+    return {**plain, **{f"metadata[{key}]": value for key, value in metadata.items()}}
+
+
+def quoted(name: str) -> str:
+    """Return a name or id as one segment of a path."""
+    return quote(name, safe="")
+
+
+def if_version(version: int | None) -> dict[str, str]:
+    """Return the header that lets a change through only on top of this version."""
+    return {} if version is None else {"If-Match": f'"{version}"'}
+
+
+def _host_of(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigurationError(
+            f"{base_url!r} is no server's address; name one such as http://127.0.0.1:8000"
+        )
+    return parts.hostname
+
+
+def _headers(method: str, body: Mapping[str, Any] | None) -> dict[str, str]:
+    headers = {"Accept": "application/json"}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    if method == "POST":
+        headers["Idempotency-Key"] = uuid.uuid4().hex
+    return headers
+
+
+def _sendable(params: Params | None) -> dict[str, str]:
+    return {name: _text(value) for name, value in (params or {}).items() if value is not None}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _problem(answer: httpx2.Response) -> ApiError:
+    """Return the answer as an error; a proxy on the way may have given one of its own kind."""
+    retry_after = answer.headers.get("retry-after", "")
+    retry_after_s = float(retry_after) if retry_after.isdecimal() else None
+    problem: Any = None
+    if "json" in answer.headers.get("content-type", ""):
+        try:
+            problem = orjson.loads(answer.content)
+        except orjson.JSONDecodeError:
+            problem = None
+    if not isinstance(problem, dict) or "code" not in problem:
+        problem = {
+            "detail": f"the server answered {answer.status_code}: {answer.text[:200]}",
+            "code": "not_a_problem",
+            "retryable": answer.status_code in _PASSING,
+        }
+    return ApiError(problem, status=answer.status_code, retry_after_s=retry_after_s)
