@@ -1,6 +1,7 @@
 """The first journey: a client posts a run and streams it, whatever the connection does."""
 
 from tests.journeys.processes import Event, Installation, assert_sound, frames, types
+from tests.journeys.proxy import proxied
 from tests.stubs.directed_model import DirectedModel
 
 
@@ -149,6 +150,23 @@ async def test_a_missing_redis_costs_nothing_but_the_typing(
 
     assert_sound(events)
     assert said(events) == "said: hello there "
+
+
+async def test_a_redis_that_dies_in_the_middle_of_a_run_loses_nothing(
+    postgres_installation: Installation, redis_url: str
+) -> None:
+    async with proxied(redis_url) as (url, proxy):
+        server = await postgres_installation.start(MILEPOST_SLOTS="0", MILEPOST_REDIS_URL=url)
+        await postgres_installation.start_worker(MILEPOST_REDIS_URL=url)
+        run = await server.create("slowly 50\none two three four five six seven eight nine ten")
+        events = []
+        async for event in server.events(run["id"]):
+            events.append(event)
+            if event.type == "message.delta":
+                await proxy.cut()
+
+    assert_sound(events)
+    assert said(events) == "said: slowly 50 one two three four five six seven eight nine ten "
 
 
 async def test_the_same_request_is_answered_from_the_cache(

@@ -68,7 +68,7 @@ class DirectedModel:
 async def _write(
     response: web.StreamResponse, delta: dict[str, Any], finish_reason: str | None
 ) -> None:
-    chunk = {
+    chunk: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion.chunk",
         "model": "directed",
