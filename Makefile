@@ -48,7 +48,7 @@ run: $(STAMP) ## serve on 127.0.0.1:8000 with a SQLite file under .milepost/
 	@$(BIN)/python -m milepost serve $(ARGS)
 
 demo: $(STAMP) ## start the service and walk through a whole journey as a client
-	@$(BIN)/python examples/demo.py $(ARGS)
+	@$(BIN)/python -m milepost demo $(ARGS)
 
 migrate: $(STAMP) ## bring the database of MILEPOST_DATABASE_URL up to date
 	@$(BIN)/python -m milepost migrate $(ARGS)

@@ -14,8 +14,7 @@ from aiohttp import web
 
 RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (r"what does a (\w+) cost", "look_up", {"article": r"\1"}),
-    (r"reserve .*teapot", "reserve", {"article": "teapot", "count": 2}),
-    (r"refund order", "refund", {"order": 7, "amount_cents": 2900}),
+    (r"reserve two (\w+)s\b", "reserve", {"article": r"\1", "count": 2}),
 )
 
 

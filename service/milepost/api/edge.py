@@ -74,13 +74,14 @@ class Edge:
 
     def _methods(self, scope: Scope) -> str:
         """Return what the path takes: the router's own answer names one route's methods only."""
-        found = {
-            method
+        found = [
+            route
             for route in self._router.routes
             if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
-            for method in route.methods or ()
-        }
-        return ", ".join(sorted(found))
+        ]
+        # A path of its own may look like the id of something: then it is not that.
+        own = [route for route in found if route.path == scope["path"]]
+        return ", ".join(sorted({name for route in own or found for name in route.methods or ()}))
 
     def _request_id(self, sent: bytes) -> str:
         text = sent.decode("latin-1")

@@ -89,10 +89,6 @@ class RunCancel(Body):
     reason: Annotated[str, Field(max_length=2_000)] | None = None
 
 
-class RunRetry(Body):
-    """What `POST /v1/runs/{id}/retry` takes: nothing."""
-
-
 class Runs:
     """Runs, over a store and a hub."""
 
@@ -203,7 +199,7 @@ class Runs:
         principal = principal_of(request)
         principal.require("runs:write")
         body = RunCancel()
-        if request.headers.get("content-length", "0") != "0":
+        if request.headers.get("content-length", "0") != "0" or _is_chunked(request):
             body, _ = await read_body(request, RunCancel)
         run_id = request.path_params["run_id"]
         await self._cancel(principal, run_id, body.reason)
@@ -405,6 +401,11 @@ class Runs:
             )
             yield b"".join(_line(row.id, entry) for entry in entries)
             after = entries[-1].seq
+
+
+def _is_chunked(request: Request) -> bool:
+    """Say whether a body comes whose length nobody has told."""
+    return "transfer-encoding" in request.headers
 
 
 def _input(body: RunCreate) -> tuple[InputMessage, ...]:

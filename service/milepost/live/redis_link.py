@@ -6,14 +6,17 @@ processes, and events are found by polling.
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from milepost.live.hub import Hub, LiveText
+from milepost.live.hub import Hub, LiveText, TextKind
 
 FLUSH_S = 0.005
 OUT_MAX = 10_000
@@ -24,6 +27,7 @@ RETRY_S = 1.0
 SOCKET_TIMEOUT_S = 2.0
 
 _BELLS = "milepost:bells"
+_KINDS: Mapping[str, TextKind] = {kind: kind for kind in get_args(TextKind)}
 
 
 def _channel(run_id: str) -> str:
@@ -41,25 +45,30 @@ def _buffer(run_id: str, kind: str, id_: str) -> str:
 class RedisLink:
     """Sends what the hub says, coalesced, and brings what other processes say."""
 
-    def __init__(self, url: str, hub: Hub) -> None:
-        self._redis: Redis = Redis.from_url(
-            url, socket_timeout=SOCKET_TIMEOUT_S, socket_connect_timeout=SOCKET_TIMEOUT_S
-        )
+    def __init__(self, url: str, hub: Hub, *, retry_s: float = RETRY_S) -> None:
+        self._redis = _connect(url, SOCKET_TIMEOUT_S)
         # A reader waits as long as it takes: a socket time-out would be an error.
-        self._listening: Redis = Redis.from_url(
-            url, socket_timeout=None, socket_connect_timeout=SOCKET_TIMEOUT_S
-        )
+        self._listening = _connect(url, None)
         self._pubsub = self._listening.pubsub(ignore_subscribe_messages=False)
         self._hub = hub
+        self._retry_s = retry_s
         self._seqs: dict[str, int] = {}
         self._bells: set[str] = set()
         self._texts: deque[tuple[str, LiveText, str, int]] = deque(maxlen=OUT_MAX)
         self._closed: deque[tuple[str, LiveText]] = deque(maxlen=OUT_MAX)
-        self._byte_counts: dict[tuple[str, str, str], int] = {}
+        # How far each text stands in its buffer, in characters and in bytes.
+        self._written: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._some = asyncio.Event()
         self._wanted: set[str] = set()
         self._confirmed: dict[str, asyncio.Event] = {}
-        self.alive = False
+        self.up = asyncio.Event()
+        self.down = asyncio.Event()
+        self._tell(alive=False)
+
+    @property
+    def alive(self) -> bool:
+        """Say whether Redis answers."""
+        return self.up.is_set()
 
     def published(self, run_id: str, seq: int) -> None:
         """Tell that the run's log reaches to `seq`."""
@@ -106,17 +115,20 @@ class RedisLink:
                 tasks.create_task(self._send())
                 tasks.create_task(self._receive())
         finally:
-            await self._pubsub.aclose()  # type: ignore[no-untyped-call]  # untyped upstream
+            await self._pubsub.aclose()
             await self._listening.aclose()
             await self._redis.aclose()
 
     async def _send(self) -> None:
-        while True:
+        while not _is_cancelled():
             await self._some.wait()
             self._some.clear()
-            with suppress(RedisError, OSError):
+            try:
                 await self._flush()
                 await self._drop_channels()
+            except (RedisError, OSError):
+                # Nobody knows what was written: each text is written whole with its next piece.
+                self._written.clear()
             await asyncio.sleep(FLUSH_S)
 
     async def _flush(self) -> None:
@@ -126,7 +138,7 @@ class RedisLink:
             self._add_text(pipe, *self._texts.popleft())
         while self._closed:
             run_id, text = self._closed.popleft()
-            self._byte_counts.pop((run_id, text.kind, text.id), None)
+            self._written.pop((run_id, text.kind, text.id), None)
             pipe.srem(_names(run_id), _name(text))
             pipe.delete(_buffer(run_id, text.kind, text.id))
         seqs, self._seqs = self._seqs, {}
@@ -138,11 +150,16 @@ class RedisLink:
         await pipe.execute()
 
     def _add_text(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
-        """Write at a byte offset: a repeated SETRANGE changes nothing, an APPEND would double."""
+        """Write at a byte offset: a repeated SETRANGE changes nothing, an APPEND would double.
+
+        Where pieces before this one were dropped, the text is written whole.
+        """
         key = (run_id, text.kind, text.id)
-        encoded = piece.encode()
-        at = self._byte_counts.get(key, 0)
-        self._byte_counts[key] = at + len(encoded)
+        end = offset + len(piece)
+        chars, at = self._written.get(key, (0, 0))
+        encoded = (piece if chars == offset else text.text[:end]).encode()
+        at = at if chars == offset else 0
+        self._written[key] = (end, at + len(encoded))
         if at + len(encoded) <= TEXT_BYTES_MAX:
             pipe.setrange(_buffer(*key), at, encoded)
             pipe.expire(_buffer(*key), TEXT_TTL_S)
@@ -156,74 +173,94 @@ class RedisLink:
     async def _drop_channels(self) -> None:
         unwanted = [
             channel
-            for channel in (_text_of(key) for key in self._pubsub.channels)
+            for channel in (key.decode() for key in self._pubsub.channels)
             if channel != _BELLS and channel.removeprefix("milepost:run:") not in self._wanted
         ]
         if unwanted:
             await self._pubsub.unsubscribe(*unwanted)
 
     async def _receive(self) -> None:
-        while True:
+        while not _is_cancelled():
             try:
                 await self._pubsub.subscribe(_BELLS, *map(_channel, self._wanted))
-                self.alive = True
-                while True:
+                self._tell(alive=True)
+                while not _is_cancelled():
                     message = await self._pubsub.get_message(timeout=None)
                     if message:
                         await self._heard(message)
             except (RedisError, OSError):
-                self.alive = False
+                self._tell(alive=False)
                 with suppress(RedisError, OSError):
-                    await self._pubsub.aclose()  # type: ignore[no-untyped-call]
-            await asyncio.sleep(RETRY_S)
+                    await self._pubsub.aclose()
+            await asyncio.sleep(self._retry_s)
+
+    def _tell(self, *, alive: bool) -> None:
+        now, no_more = (self.up, self.down) if alive else (self.down, self.up)
+        no_more.clear()
+        now.set()
 
     async def _heard(self, message: dict[str, Any]) -> None:
-        channel = _text_of(message["channel"])
+        channel = message["channel"].decode()
         run_id = channel.removeprefix("milepost:run:")
-        if message["type"] == "subscribe":
-            if confirmed := self._confirmed.get(run_id):
+        match message["type"]:
+            case "subscribe" if confirmed := self._confirmed.get(run_id):
                 confirmed.set()
-            return
-        if message["type"] != "message":
-            return
-        if channel == _BELLS:
-            self._hub.chime(_text_of(message["data"]))
-            return
-        said = orjson.loads(message["data"])
-        if "seq" in said:
-            self._hub.hint(run_id, said["seq"])
-        else:
-            self._overhear(run_id, said)
+            case "message" if channel == _BELLS:
+                self._hub.chime(message["data"].decode("utf-8", "replace"))
+            case "message":
+                self._take(run_id, message["data"])
+            case _:
+                pass
 
-    def _overhear(self, run_id: str, said: dict[str, Any]) -> None:
-        named = said["text"]
-        self._hub.overhear_piece(
-            run_id,
-            LiveText(named["kind"], named["id"], named["after_seq"]),
-            said["offset"],
-            said["piece"],
-        )
+    def _take(self, run_id: str, data: bytes) -> None:
+        """Take in a message about a run; one that another version sent may mean nothing here."""
+        try:
+            said = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return
+        match said:
+            case {"seq": int(seq)}:
+                self._hub.hint(run_id, seq)
+            case {
+                "text": {"kind": str(kind), "id": str(id_), "after_seq": int(after_seq)},
+                "offset": int(offset),
+                "piece": str(piece),
+            } if kind in _KINDS:
+                text = LiveText(_KINDS[kind], id_, after_seq)
+                self._hub.overhear_piece(run_id, text, offset, piece)
+            case _:
+                return
 
     async def _fetch(self, run_id: str) -> None:
         """Take in the texts that are being written, as far as they have come."""
         names = await self._redis.smembers(_names(run_id))
         for name in names:
-            kind, id_, after_seq = _text_of(name).split("|")
+            kind, id_, after_seq = name.decode().split("|")
             raw = await self._redis.get(_buffer(run_id, kind, id_))
-            if raw:
-                # A piece in flight may end in the middle of a character; the next one completes it.
-                written = _bytes_of(raw).decode("utf-8", "ignore")
-                text = LiveText(kind, id_, int(after_seq), written)  # type: ignore[arg-type]
+            if raw and b"\x00" not in raw:  # Redis fills up with NUL what it lost.
+                text = LiveText(_KINDS[kind], id_, int(after_seq), raw.decode())
                 self._hub.overhear(run_id, text)
+
+
+def _is_cancelled() -> bool:
+    """Say whether this task was cancelled, even if whoever it waited for kept that to himself.
+
+    Python 3.11's `wait_for`, with which redis-py sends, forgets a cancellation that comes together
+    with the result.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _connect(url: str, socket_timeout_s: float | None) -> Any:
+    """Return a client that tries nothing twice: its user knows when Redis is away, and waits."""
+    return Redis.from_url(
+        url,
+        socket_timeout=socket_timeout_s,
+        socket_connect_timeout=SOCKET_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+    )
 
 
 def _name(text: LiveText) -> str:
     return f"{text.kind}|{text.id}|{text.after_seq}"
-
-
-def _text_of(raw: bytes | str) -> str:
-    return raw.decode() if isinstance(raw, bytes) else raw
-
-
-def _bytes_of(raw: bytes | str) -> bytes:
-    return raw if isinstance(raw, bytes) else raw.encode()

@@ -21,7 +21,7 @@ Metadata = Annotated[
     ],
     Field(max_length=32),
 ]
-_MODEL = re.compile(r"[a-z0-9][a-z0-9_-]*/\S{1,200}")
+_MODEL = re.compile(r"[a-z0-9][a-z0-9_-]*/[\x21-\x7e]{1,200}")
 
 
 class Spec(BaseModel):

@@ -38,6 +38,10 @@ from milepost.store.records import Claim
 from milepost.tools import Invoker, Registry, ToolContext
 
 CALLS_PER_STEP_MAX = 64
+TOO_MANY = Failure(
+    "too_many_calls",
+    f"a step may make {CALLS_PER_STEP_MAX} calls; make this one in the next, if it is needed still",
+)
 
 
 class ModelCall:
@@ -85,7 +89,8 @@ class ModelCall:
                     first_ms = clock()
             reply = assembly.reply()
         except ProviderError as error:
-            return [MessageAborted(message_id, str(error), _failure(error))]
+            failure = _failure(error)
+            return [MessageAborted(message_id, failure.message, failure)]
         finally:
             text.close()
             thought.close()
@@ -116,8 +121,9 @@ class ModelCall:
         )
         if reply.reasoning:
             events.append(ReasoningCompleted(message_id, clean_text(reply.reasoning)))
-        asked = reply.calls[:CALLS_PER_STEP_MAX]
-        events += [self._requested(index, call) for index, call in enumerate(asked)]
+        events += [self._requested(index, call) for index, call in enumerate(reply.calls)]
+        beyond = range(CALLS_PER_STEP_MAX, len(reply.calls))
+        events += [ToolCallFailed(ids.call_id(self._step, index), TOO_MANY) for index in beyond]
         return events
 
     def _requested(self, index: int, call: RequestedCall) -> ToolCallRequested:

@@ -36,6 +36,7 @@ from milepost.tools import Invoker, Registry, ToolContext, preview
 INBOX_POLL_S = 1.0
 DEADLINE_SLACK_S = 0.002
 SETTLE_TRIES_MAX = 100
+STOP_TRIES = 3
 
 
 class Lease(Protocol):
@@ -56,6 +57,7 @@ class Means:
     pricing: Pricing
     lease: Lease
     drain_s: float = 20.0
+    stop_s: float = 6.0  # Less than a cancellation's grace.
     content: bool = False
 
 
@@ -316,11 +318,15 @@ class Drive:
             return
 
     async def _stop_works(self) -> None:
-        for task in self._works:
-            task.cancel()
-        if self._works:
-            await asyncio.wait(self._works)
+        """Cancel what is in hand. What will not be cancelled is left behind: the run goes on."""
+        pending = set(self._works)
         self._works.clear()
+        for _ in range(STOP_TRIES):
+            if not pending:
+                return
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=self._means.stop_s / STOP_TRIES)
 
     def _loaded(self) -> SessionLoaded:
         return SessionLoaded(self._journal.claim.turns, len(self._history))
@@ -333,6 +339,12 @@ def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
 async def drive(claim: Claim, agent: Agent, history: History, means: Means) -> Drive:
     """Load the run and return what drives it."""
     journal = await load(claim, agent, means)
-    pinned = journal.state.history_turns
-    past = await history.before(claim, claim.turns if pinned is None else pinned)
+    past = await history.before(claim, _turns_seen(journal.state, claim))
     return Drive(journal, past, means)
+
+
+def _turns_seen(state: State, claim: Claim) -> int:
+    """Return how far the run sees back: what ended since its first step came later."""
+    if state.history_turns is not None:
+        return state.history_turns
+    return 0 if state.step else claim.turns

@@ -16,15 +16,25 @@ HINTED_S = 5.0
 class Poller:
     """Polls every second where hints do not come from other processes, every five where they do."""
 
-    def __init__(self, store: Store, hub: Hub, hinted: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        hub: Hub,
+        hinted: Callable[[], bool],
+        *,
+        blind_s: float = BLIND_S,
+        hinted_s: float = HINTED_S,
+    ) -> None:
         self._store = store
         self._hub = hub
         self._hinted = hinted
+        self._blind_s = blind_s
+        self._hinted_s = hinted_s
 
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
-            every_s = HINTED_S if self._hinted() else BLIND_S
+            every_s = self._hinted_s if self._hinted() else self._blind_s
             await asyncio.sleep(every_s * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
             if not (listened := self._hub.listened):
                 continue

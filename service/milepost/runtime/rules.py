@@ -22,7 +22,7 @@ def _rule(agent: Agent, tools: Registry, call: ToolCall) -> Ruling:
     """Does it exist, does it fit, may it: in this order, and anything not plainly yes is no."""
     tool = tools.get(call.name) if call.name in agent.tools else None
     if tool is None:
-        return Reject(_unknown(agent, call.name))
+        return Reject(_unknown(agent, tools, call.name))
     if call.malformed is not None:
         return Reject(_malformed(call))
     try:
@@ -39,8 +39,8 @@ def _rule(agent: Agent, tools: Registry, call: ToolCall) -> Ruling:
             return Refuse("policy", judgement.reason)
 
 
-def _unknown(agent: Agent, name: str) -> Failure:
-    offered = ", ".join(agent.tools) or "none"
+def _unknown(agent: Agent, tools: Registry, name: str) -> Failure:
+    offered = ", ".join(each for each in agent.tools if each in tools) or "none"
     return Failure("unknown_tool", f"there is no tool {name!r}; the tools are: {offered}")
 
 

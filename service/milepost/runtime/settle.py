@@ -108,7 +108,8 @@ class Settling:
             case Cancel():
                 self._cancel(settlement, now_ms)
             case End(event, events):
-                self._end(settlement, (*events, *closing(settlement.state, event)), now_ms)
+                ends = (*events, *closing(settlement.state, event))
+                self._happen_all(settlement, ends, now_ms)
                 settlement.change = ending(event, now_ms)
 
     def _happen(self, settlement: Settlement, event: Event, time_ms: int) -> None:
@@ -119,16 +120,12 @@ class Settling:
         for event in events:
             self._happen(settlement, event, time_ms)
 
-    def _end(self, settlement: Settlement, events: Sequence[Event], now_ms: int) -> None:
-        settlement.calls.clear()
-        self._happen_all(settlement, events, now_ms)
-
     def _cancel(self, settlement: Settlement, now_ms: int) -> None:
         state = settlement.state
         assert state.cancelling is not None
         stopped = tuple(name for name, _ in in_hand(state))
         event = RunCancelled(state.cancelling.by, state.cancelling.reason, stopped, state.usage)
-        self._end(settlement, closing(state, event), now_ms)
+        self._happen_all(settlement, closing(state, event), now_ms)
         settlement.change = ending(event, now_ms)
 
     def _ask(self, settlement: Settlement, effect: AskApproval, now_ms: int) -> None:

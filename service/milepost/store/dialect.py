@@ -7,6 +7,7 @@ import orjson
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    Boolean,
     ColumnClause,
     Table,
     Text,
@@ -21,6 +22,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 DialectName = Literal["sqlite", "postgresql"]
@@ -105,6 +107,33 @@ def rows(parameter: str, *names: str, numbers: tuple[str, ...] = ()) -> TableVal
     columns: list[ColumnClause[Any]] = [column(name, Text) for name in names]
     columns += [column(name, BigInteger) for name in numbers]
     return _rows(parameter, columns).table_valued(*columns, name=parameter)
+
+
+class among(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Whether a column is one of a query's: `among(column, select(...).scalar_subquery())`.
+
+    Postgres is handed an array, so that it looks each up in the column's index; of an IN it may
+    make a join that reads the whole table.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+
+    def self_group(self, against: OperatorType | None = None) -> "among":  # noqa: ARG002
+        """Stay as it is: SQLAlchemy would compare it with 1, and SQLite would see no index."""
+        return self
+
+
+@compiles(among, "sqlite")
+def _among_sqlite(element: among, compiler: SQLCompiler, **options: Any) -> str:
+    column, query = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} IN {query}"
+
+
+@compiles(among, "postgresql")
+def _among_postgresql(element: among, compiler: SQLCompiler, **options: Any) -> str:
+    column, query = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} = ANY(ARRAY{query})"
 
 
 def rows_of(items: Iterable[Mapping[str, Any]]) -> str:

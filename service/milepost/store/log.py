@@ -14,7 +14,7 @@ from sqlalchemy import case, delete, exists, func, insert, null, select, update
 
 from milepost.core.errors import FencedError, MilepostError
 from milepost.store import schema, usage
-from milepost.store.dialect import now_ms, number, rows, rows_of, text, word
+from milepost.store.dialect import among, now_ms, number, rows, rows_of, text, word
 from milepost.store.records import Append, InboxMessage, LogEntry
 from milepost.store.work import Call, Statement, Work
 
@@ -145,17 +145,15 @@ WITHDRAW = Statement(
     .values(status="withdrawn", decided_ms=_ended.c.now_ms)
 )
 
-_seen = rows("seen", "run_id", "tenant", numbers=("epoch", "inbox_seen"))
+_seen = rows("seen", "run_id", "tenant", numbers=("inbox_seen",))
 _I = schema.inbox.c
 _CONSUME = Statement(
     delete(schema.inbox).where(
-        _I.run_id.in_(select(_seen.c.run_id)),  # for the index, which EXISTS alone would not use
+        among(_I.run_id, select(_seen.c.run_id).scalar_subquery()),  # EXISTS would use no index
         exists().where(
             _seen.c.run_id == _I.run_id,
             _seen.c.tenant == _I.tenant,
             _seen.c.inbox_seen >= _I.seq,
-            _R.id == _seen.c.run_id,
-            _R.epoch == _seen.c.epoch,
         ),
     )
 )
@@ -300,12 +298,7 @@ def _ended_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
 
 
 def _seen_row(item: Append) -> dict[str, Any]:
-    return {
-        "run_id": item.run_id,
-        "tenant": item.tenant,
-        "epoch": item.epoch,
-        "inbox_seen": item.inbox_seen,
-    }
+    return {"run_id": item.run_id, "tenant": item.tenant, "inbox_seen": item.inbox_seen}
 
 
 def _span_rows(item: Append) -> Iterable[dict[str, Any]]:

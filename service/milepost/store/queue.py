@@ -61,7 +61,8 @@ def _claim(*, fair: bool) -> Statement:
     )
     return Statement(
         update(schema.runs)
-        .where(_R.id.in_(select(pick.c.id)), _R.status == word("queued"))
+        # The lock guards the status; asked for again, it would lead over all of the queue's index.
+        .where(_R.id.in_(select(pick.c.id)))
         .values(status="running", owner=text("worker"), epoch=_R.epoch + 1)
         .returning(
             _R.id,
@@ -137,7 +138,7 @@ _backoff = case(
 )
 _REQUEUE = Statement(
     update(schema.runs)
-    .where(_R.id.in_(select(_stranded.c.id)), _R.status == word("running"))
+    .where(_R.id.in_(select(_stranded.c.id)))
     .values(
         status="queued",
         owner=null(),

@@ -8,7 +8,7 @@ from sqlalchemy import delete as delete_from
 
 from milepost.core.errors import ConflictError
 from milepost.store import log, schema
-from milepost.store.dialect import number, rows, rows_of, text, words
+from milepost.store.dialect import among, number, rows, rows_of, text, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
 from milepost.store.records import Page
 from milepost.store.runs import session_not_found
@@ -112,7 +112,9 @@ def _delete_of(table: Table) -> Statement:
     """Return the deletion of what belongs to runs, in the tenant that they belong to."""
     column = table.c.id if table is schema.runs else table.c.run_id
     return Statement(
-        delete_from(table).where(column.in_(select(_gone.c.id)), table.c.tenant == text("tenant"))
+        delete_from(table).where(
+            among(column, select(_gone.c.id).scalar_subquery()), table.c.tenant == text("tenant")
+        )
     )
 
 

@@ -34,21 +34,23 @@ class LeaseThread:
         *,
         ttl_s: float = TTL_S,
         renew_s: float = RENEW_S,
+        clock: Callable[[], float] = boottime,
     ) -> None:
         self.worker = worker
         self._open_store = open_store
         self._on_lost = on_lost
         self._ttl_s = ttl_s
         self._renew_s = renew_s
+        self._clock = clock
         self._deadline = 0.0
         self._gapless_since = 0.0
-        self._pulse = boottime()
+        self._pulse = clock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def start(self) -> None:
         """Register the worker and begin to renew; raises what the database raises."""
-        sent = boottime()
+        sent = self._clock()
         store = self._open_store()
         try:
             store.write(queue.register(self.worker, round(self._ttl_s * 1000)))
@@ -56,7 +58,7 @@ class LeaseThread:
             store.close()
         self._deadline = sent + self._ttl_s - self._margin_s
         self._gapless_since = sent
-        self._pulse = boottime()
+        self._pulse = self._clock()
         self._thread.start()
 
     def stop(self) -> None:
@@ -67,12 +69,12 @@ class LeaseThread:
 
     def check(self) -> None:
         """Raise `FencedError` unless nobody can have declared this worker dead yet."""
-        if boottime() >= self._deadline:
+        if self._clock() >= self._deadline:
             raise FencedError(f"the lease of {self.worker} may have lapsed; start nothing new")
 
     def pulse(self) -> None:
         """Say that the event loop turns."""
-        self._pulse = boottime()
+        self._pulse = self._clock()
 
     @property
     def steady(self) -> bool:
@@ -81,7 +83,7 @@ class LeaseThread:
         After an outage of the database everybody has lapsed: each gets that long to come back
         before anybody sweeps.
         """
-        now = boottime()
+        now = self._clock()
         return now < self._deadline and now - self._gapless_since >= self._ttl_s
 
     @property
@@ -89,11 +91,18 @@ class LeaseThread:
         return min(MARGIN_S, self._ttl_s / 4)
 
     def _run(self) -> None:
+        try:
+            self._hold()
+        except Exception as error:  # A thread's end is seen by nobody, unless it says so.
+            self._deadline = 0.0
+            self._on_lost(f"the lease cannot be renewed: {error!r}")
+
+    def _hold(self) -> None:
         store = self._open_store()
         warned = False
         try:
             while not self._stopping.wait(self._renew_s):
-                lag_s = boottime() - self._pulse
+                lag_s = self._clock() - self._pulse
                 if lag_s > LAG_EXIT_S:
                     self._on_lost(f"the event loop stands still for {lag_s:.0f} s")
                     return
@@ -107,7 +116,7 @@ class LeaseThread:
 
     def _renew(self, store: ThreadStore) -> bool:
         """Renew once; say whether there is still something to renew."""
-        sent = boottime()
+        sent = self._clock()
         try:
             store.write(queue.renew(self.worker, round(self._ttl_s * 1000)))
         except FencedError as error:

@@ -18,6 +18,8 @@ from milepost.worker.lease import LeaseThread
 from milepost.worker.sweeper import Sweeper
 from milepost.worker.worker import Worker
 
+AGAIN_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -38,11 +40,14 @@ class Shifts:
         ports: Ports,
         means: Callable[[Lease], Means],
         open_store: Callable[[], ThreadStore],
+        *,
+        again_s: float = AGAIN_S,
     ) -> None:
         self._terms = terms
         self._ports = ports
         self._means = means
         self._open_store = open_store
+        self._again_s = again_s
         self._worker: Worker | None = None
         self._closing = False
         self._log = logger("worker")
@@ -53,9 +58,16 @@ class Shifts:
         return self._worker.busy if self._worker else 0
 
     async def run(self) -> None:
-        """Work, shift after shift, until `drain` was called and every run was let go."""
+        """Work, shift after shift, until `drain` was called and every run was let go.
+
+        A database that is away when a shift begins delays it, and ends nothing.
+        """
         while not self._closing:
-            await self._shift()
+            try:
+                await self._shift()
+            except MilepostError as error:
+                self._log.warning("a shift could not begin; trying again", error=str(error))
+                await asyncio.sleep(self._again_s)
 
     def drain(self) -> None:
         """End the last shift: claim no more, hand back what is in hand."""

@@ -3,26 +3,39 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import orjson
 
 from milepost.core.errors import MilepostError
 from milepost.core.events import RunCancelled, RunExpired
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
-from milepost.store import approvals, queue, runs
+from milepost.store import approvals, log, queue, runs
 from milepost.store.runs import RunRow, StaleError
 from milepost.telemetry.logs import logger
-from milepost.worker.lease import LeaseThread
 
 SWEEP_S = 5.0
 TIMERS_S = 0.5
 DUE_MAX = 100
 
 
+class Lease(Protocol):
+    """What says whether this process may judge others, and is told that its event loop turns."""
+
+    @property
+    def steady(self) -> bool:
+        """Say whether the lease stood without a gap for a whole lifetime of one."""
+
+    def pulse(self) -> None:
+        """Say that the event loop turns."""
+
+
 class Sweeper:
     """Runs in every process, without a leader: whatever it does is a compare-and-set."""
 
-    def __init__(self, ports: Ports, lease: LeaseThread, *, sweep_s: float = SWEEP_S) -> None:
+    def __init__(self, ports: Ports, lease: Lease, *, sweep_s: float = SWEEP_S) -> None:
         self._ports = ports
         self._lease = lease
         self._sweep_s = sweep_s
@@ -66,9 +79,17 @@ class Sweeper:
             if await self._ports.store.write(runs.start_scheduled(row, now)):
                 self._ports.hub.ring(QUEUE_BELL)
         elif row.cancel_ms is not None and row.status == "running":
-            await end_run(self._ports, row, lambda used: RunCancelled("grace", None, (), used))
+            await self._force(row)
         elif row.deadline_ms is not None and row.deadline_ms <= now and row.status != "running":
             await end_run(self._ports, row, lambda used: RunExpired("deadline", used))
+
+    async def _force(self, row: RunRow) -> None:
+        """End a run whose worker did not heed the cancellation in time."""
+        _, letters = await self._ports.store.read(log.inbox(row.tenant, row.id, 0))
+        asked = (orjson.loads(letter.data) for letter in letters if letter.kind == "cancel")
+        said: dict[str, str | None] = next(asked, {})
+        by, reason = said.get("by") or "grace", said.get("reason")
+        await end_run(self._ports, row, lambda used: RunCancelled(by, reason, (), used))
 
     async def _repeat(self, turn: Callable[[], Awaitable[object]], every_s: float) -> None:
         while True:

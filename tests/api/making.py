@@ -1,0 +1,48 @@
+"""What the API's tests make through the API, with everything filled in."""
+
+from typing import Any
+
+import httpx2
+
+MAIL = "Send a mail to ann@example.com that says hello"
+
+
+def an_agent(**changes: Any) -> dict[str, Any]:
+    """Return the body of an agent that talks and adds, without a key."""
+    return {"name": "clerk", "model": "demo/offline", "tools": ["add", "send_email"], **changes}
+
+
+async def made(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Create something; return it as it is shown."""
+    answer = await client.post(path, json=body)
+    assert answer.is_success, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+async def an_ended_run(client: httpx2.AsyncClient, **changes: Any) -> dict[str, Any]:
+    """Let an agent answer, and return the run once it is over."""
+    body = {"agent": "clerk", "input": "What is 2 + 3?", **changes}
+    run = await made(client, "/v1/runs?wait=20", body)
+    assert run["status"] == "completed", run
+    return run
+
+
+async def a_waiting_run(client: httpx2.AsyncClient, **changes: Any) -> dict[str, Any]:
+    """Let an agent ask for leave to send a mail, and return the run that waits for it."""
+    run = await made(client, "/v1/runs", {"agent": "clerk", "input": MAIL, **changes})
+    async with client.stream("GET", f"/v1/runs/{run['id']}/events?until=waiting") as events:
+        await events.aread()
+    waiting: dict[str, Any] = (await client.get(f"/v1/runs/{run['id']}")).json()
+    assert waiting["status"] == "waiting", waiting
+    return waiting
+
+
+def refusal(answer: httpx2.Response) -> tuple[int, str]:
+    """Return the status and the code of a problem, having checked its shape."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    problem = answer.json()
+    assert problem["status"] == answer.status_code
+    assert problem["error"]["code"] == problem["code"]
+    assert problem["request_id"] == answer.headers["x-request-id"]
+    return answer.status_code, problem["code"]

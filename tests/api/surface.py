@@ -1,0 +1,132 @@
+"""Every endpoint, what it asks of its caller, and a body that it takes: walked by several tests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from tests.api.making import a_waiting_run, an_agent, an_ended_run, made
+
+MARK = "seen-by-its-own-tenant-alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An endpoint; any one of `scopes` is enough. None as a body: it reads none."""
+
+    method: str
+    path: str
+    scopes: tuple[str, ...]
+    body: Mapping[str, Any] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def owned(self) -> bool:
+        """Say whether the path names something that belongs to a tenant."""
+        return "{" in self.path and not self.path.startswith("/v1/tools")
+
+    def path_to(self, things: Mapping[str, str]) -> str:
+        """Return the path to one of these things."""
+        named = {"{name}": things["secret" if "secrets" in self.path else "tool"]}
+        named |= {f"{{{name}}}": thing for name, thing in things.items()}
+        path = self.path
+        for placeholder, thing in named.items():
+            path = path.replace(placeholder, thing)
+        return path
+
+
+_READ, _WRITE, _ADMIN = ("runs:read",), ("runs:write",), ("admin",)
+_AGENTS, _DECIDE = ("agents:write",), ("approvals:decide",)
+
+SURFACE = (
+    Endpoint("POST", "/v1/agents", _AGENTS, an_agent(name="another")),
+    Endpoint("GET", "/v1/agents", _READ),
+    Endpoint("GET", "/v1/agents/{agent}", _READ),
+    Endpoint("PATCH", "/v1/agents/{agent}", _AGENTS, {"instructions": "Be brief."}),
+    Endpoint("DELETE", "/v1/agents/{agent}", _AGENTS),
+    Endpoint("GET", "/v1/agents/{agent}/versions", _READ),
+    Endpoint("POST", "/v1/runs", _WRITE, {"agent": "clerk", "input": "hello"}),
+    Endpoint("GET", "/v1/runs", _READ),
+    Endpoint("GET", "/v1/runs/{run_id}", _READ),
+    Endpoint("GET", "/v1/runs/{run_id}/events", _READ),
+    Endpoint("GET", "/v1/runs/{run_id}/wait", _READ),
+    Endpoint("POST", "/v1/runs/{run_id}/cancel", _WRITE, {"reason": "why not"}),
+    Endpoint("POST", "/v1/runs/{run_id}/retry", _WRITE),
+    Endpoint("GET", "/v1/runs/{run_id}/trace", _READ),
+    Endpoint("GET", "/v1/runs/{run_id}/usage", _READ),
+    Endpoint("POST", "/v1/sessions", _WRITE, {"title": "x"}),
+    Endpoint("GET", "/v1/sessions", _READ),
+    Endpoint("GET", "/v1/sessions/{session_id}", _READ),
+    Endpoint("PATCH", "/v1/sessions/{session_id}", _WRITE, {"title": "x"}),
+    Endpoint("DELETE", "/v1/sessions/{session_id}", _WRITE),
+    Endpoint("GET", "/v1/sessions/{session_id}/messages", _READ),
+    Endpoint("GET", "/v1/sessions/{session_id}/runs", _READ),
+    Endpoint("GET", "/v1/tools", _READ),
+    Endpoint("GET", "/v1/tools/{name}", _READ),
+    Endpoint("GET", "/v1/approvals", _READ + _DECIDE),
+    Endpoint(
+        "POST",
+        "/v1/approvals/decisions",
+        _DECIDE,
+        {"decisions": [{"approval_id": "apr_0", "decision": "approve"}]},
+    ),
+    Endpoint("GET", "/v1/approvals/{approval_id}", _READ + _DECIDE),
+    Endpoint("POST", "/v1/approvals/{approval_id}/decision", _DECIDE, {"decision": "approve"}),
+    Endpoint("GET", "/v1/traces", _READ),
+    Endpoint("GET", "/v1/traces/{run_id}", _READ),
+    Endpoint("GET", "/v1/usage", _READ),
+    Endpoint("GET", "/v1/queue", _READ),
+    Endpoint("POST", "/v1/keys", _ADMIN, {"name": "x", "scopes": ["runs:read"]}),
+    Endpoint("GET", "/v1/keys", _ADMIN),
+    Endpoint("GET", "/v1/keys/{key_id}", _ADMIN),
+    Endpoint("DELETE", "/v1/keys/{key_id}", _ADMIN),
+    Endpoint("GET", "/v1/secrets", _ADMIN),
+    Endpoint("PUT", "/v1/secrets/{name}", _ADMIN, {"value": "x"}),
+    Endpoint("DELETE", "/v1/secrets/{name}", _ADMIN),
+    Endpoint("GET", "/v1/audit", _ADMIN),
+)
+
+NOTHING = {
+    "agent": "agt_0",
+    "approval_id": "apr_0",
+    "key_id": "key_0",
+    "run_id": "run_0",
+    "secret": "none",
+    "session_id": "ses_0",
+    "tool": "none",
+}
+
+
+async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
+    """Give the client's tenant one of everything; return what each is called."""
+    label = {"mark": MARK}
+    agent = await made(client, "/v1/agents", an_agent(instructions=MARK, metadata=label))
+    session = await made(client, "/v1/sessions", {"title": MARK, "metadata": label})
+    await an_ended_run(client, session_id=session["id"], metadata=label)
+    run = await a_waiting_run(client, session_id=session["id"], metadata=label, user=MARK)
+    (approval,) = (await client.get("/v1/approvals?status=pending")).json()["data"]
+    key = await made(client, "/v1/keys", {"name": MARK, "scopes": ["runs:read"]})
+    stored = await client.put(f"/v1/secrets/{MARK}", json={"value": MARK})
+    assert stored.status_code == 200, stored.text
+    return {
+        "agent": agent["id"],
+        "approval_id": approval["id"],
+        "key_id": key["id"],
+        "run_id": run["id"],
+        "secret": MARK,
+        "session_id": session["id"],
+        "tool": "add",
+    }
+
+
+async def call(
+    client: httpx2.AsyncClient, endpoint: Endpoint, things: Mapping[str, str]
+) -> httpx2.Response:
+    """Call an endpoint on these things with the body that it takes."""
+    path = endpoint.path_to(things)
+    if endpoint.body is None:
+        return await client.request(endpoint.method, path)
+    return await client.request(endpoint.method, path, json=endpoint.body)

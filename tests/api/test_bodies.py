@@ -1,0 +1,269 @@
+"""Request bodies: what does not fit is refused with words, and nothing of it is stored."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import httpx2
+import pytest
+from pydantic import Field
+from starlette.requests import Request
+from starlette.types import Message
+
+from milepost.api.bodies import BODY_BYTES_MAX, Body, parse, read_body, read_bytes
+from milepost.api.problems import BodyError
+from milepost.core.errors import InvalidError
+from tests.api.making import an_agent, made, refusal
+from tests.api.serving import Service
+from tests.api.surface import SURFACE, Endpoint, stocked
+
+TAKE_BODIES = [endpoint for endpoint in SURFACE if endpoint.body is not None]
+JSON = {"content-type": "application/json"}
+DEEP = b"[" * 100 + b"]" * 100
+MALFORMED = [b"", b"{", b"nul", b'{"a": NaN}', b'{"a": 1e999}', b"\xff\xfe", b'"\\ud800"', b"'a'"]
+
+
+class Small(Body):
+    """A body of each kind of field."""
+
+    name: str = Field(max_length=5)
+    count: int = 0
+    share: float = 0
+    words: list[str] = Field(default_factory=list)
+    choice: str | list[int] = ""
+    labels: dict[Annotated[str, Field(min_length=1)], str] = Field(default_factory=dict)
+
+
+def a_request(*parts: bytes, headers: dict[str, str] | None = None) -> Request:
+    """Return a request whose body comes in these parts."""
+    waiting = list(parts)
+
+    async def receive() -> Message:
+        body = waiting.pop(0) if waiting else b""
+        return {"type": "http.request", "body": body, "more_body": bool(waiting)}
+
+    sent = {"content-type": "application/json"} if headers is None else headers
+    raw = [(name.encode(), value.encode()) for name, value in sent.items()]
+    return Request({"type": "http", "method": "POST", "headers": raw}, receive)
+
+
+@pytest.fixture
+async def things(client: httpx2.AsyncClient) -> dict[str, str]:
+    """One of everything, so that only the body can be what is wrong."""
+    return await stocked(client)
+
+
+async def stored(client: httpx2.AsyncClient) -> dict[str, Any]:
+    """Return all that bodies could have changed."""
+    lists = ("agents", "runs", "sessions", "approvals", "keys", "secrets", "audit")
+    return {name: (await client.get(f"/v1/{name}?limit=100")).json() for name in lists}
+
+
+async def send(
+    client: httpx2.AsyncClient, endpoint: Endpoint, things: dict[str, str], content: bytes
+) -> httpx2.Response:
+    path = endpoint.path_to(things)
+    return await client.request(endpoint.method, path, content=content, headers=JSON)
+
+
+async def test_no_endpoint_takes_what_is_not_json(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    before = await stored(client)
+
+    for endpoint in TAKE_BODIES:
+        for content in MALFORMED:
+            answer = await send(client, endpoint, things, content or b" ")
+            assert (str(endpoint), *refusal(answer)) == (str(endpoint), 400, "malformed_json")
+
+    assert await stored(client) == before
+
+
+async def test_no_endpoint_takes_what_cannot_be_stored(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    before = await stored(client)
+    unstorable = [b'{"a": "\\u0000"}', b'{"\\u0000": 1}', b'{"a": 18446744073709551615}', DEEP]
+
+    for endpoint in TAKE_BODIES:
+        for content in unstorable:
+            answer = await send(client, endpoint, things, content)
+            assert (str(endpoint), *refusal(answer)) == (str(endpoint), 422, "unstorable")
+
+    assert await stored(client) == before
+
+
+async def test_no_endpoint_takes_a_field_that_it_does_not_know(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    before = await stored(client)
+
+    for endpoint in TAKE_BODIES:
+        body = {**(endpoint.body or {}), "surprise~/": 1}
+        answer = await send(client, endpoint, things, json.dumps(body).encode())
+        assert (str(endpoint), *refusal(answer)) == (str(endpoint), 422, "invalid_request")
+        assert [each["pointer"] for each in answer.json()["errors"]] == ["/surprise~0~1"]
+        assert answer.json()["error"]["param"] == "/surprise~0~1"
+
+    assert await stored(client) == before
+
+
+async def test_no_endpoint_takes_another_type_than_an_object(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    for endpoint in TAKE_BODIES:
+        for content in (b"[]", b"null", b"7", b'"text"'):
+            answer = await send(client, endpoint, things, content)
+            assert (str(endpoint), *refusal(answer)) == (str(endpoint), 422, "invalid_request")
+
+
+async def test_no_endpoint_takes_another_content_type(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    for endpoint in TAKE_BODIES:
+        for media in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+            answer = await client.request(
+                endpoint.method,
+                endpoint.path_to(things),
+                content=json.dumps(endpoint.body),
+                headers={"content-type": media},
+            )
+            assert (str(endpoint), *refusal(answer)) == (
+                str(endpoint), 415, "unsupported_media_type",
+            )  # fmt: skip
+
+
+async def test_no_endpoint_takes_more_than_a_mebibyte(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    for endpoint in TAKE_BODIES:
+        answer = await send(client, endpoint, things, b" " * (BODY_BYTES_MAX + 1))
+        assert (str(endpoint), *refusal(answer)) == (str(endpoint), 413, "body_too_large")
+
+
+async def test_a_body_that_never_said_how_long_it_is_has_the_same_bound(
+    client: httpx2.AsyncClient,
+) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(BODY_BYTES_MAX // 65_536 + 1):
+            yield b" " * 65_536
+
+    answer = await client.post("/v1/agents", content=parts(), headers=JSON)
+
+    assert refusal(answer) == (413, "body_too_large")
+    assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_body_that_may_be_left_out_is_read_however_it_comes(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        yield b'{"reason": '
+        yield b'"enough"}'
+
+    path = f"/v1/runs/{things['run_id']}"
+    await client.post(f"{path}/cancel", content=parts(), headers=JSON)
+
+    log = await client.get(f"{path}/events", headers={"accept": "application/json"})
+    assert log.json()["data"][-1]["data"]["reason"] == "enough"
+
+
+async def test_a_charset_beside_the_content_type_is_fine(client: httpx2.AsyncClient) -> None:
+    answer = await client.post(
+        "/v1/agents",
+        content=json.dumps(an_agent()),
+        headers={"content-type": "Application/JSON; charset=utf-8"},
+    )
+
+    assert answer.status_code == 201
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing(
+    service: Service, client: httpx2.AsyncClient
+) -> None:
+    url = httpx2.URL(service.base_url)
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(
+        b"POST /v1/agents HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        b'content-length: 500\r\n\r\n{"name": "half'
+    )
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+
+    agents = (await client.get("/v1/agents")).json()["data"]
+    assert [agent["name"] for agent in agents] == ["demo"]
+
+
+async def test_text_of_every_script_is_kept_as_it_is(client: httpx2.AsyncClient) -> None:
+    text = "ünï \N{GRINNING FACE} \u202e日本 \u2028 \\ \" ' </script>"
+
+    session = await made(client, "/v1/sessions", {"title": text, "metadata": {"k ö": text}})
+
+    shown = (await client.get(f"/v1/sessions/{session['id']}")).json()
+    assert (shown["title"], shown["metadata"]) == (text, {"k ö": text})
+
+
+async def test_a_body_is_read_in_whatever_parts_it_comes() -> None:
+    body, raw = await read_body(a_request(b'{"na', b'me": ', b'"x"}'), Small)
+
+    assert (body.name, raw) == ("x", b'{"name": "x"}')
+
+
+async def test_reading_stops_at_the_bound() -> None:
+    with pytest.raises(InvalidError) as refused:
+        await read_bytes(a_request(b"12345", b"67890", headers={}), limit=9)
+
+    assert (refused.value.code, "9 bytes" in str(refused.value)) == ("body_too_large", True)
+
+
+async def test_a_length_that_is_too_much_is_refused_before_anything_is_read() -> None:
+    async def receive() -> Message:
+        raise AssertionError("nothing is to be read")
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-length", b"10")]}
+    with pytest.raises(InvalidError):
+        await read_bytes(Request(scope, receive), limit=9)
+
+
+@pytest.mark.parametrize(
+    ("value", "pointers"),
+    [
+        ({}, ["/name"]),
+        ({"name": "toolong"}, ["/name"]),
+        ({"name": 5}, ["/name"]),
+        ({"name": "x", "count": "7"}, ["/count"]),
+        ({"name": "x", "count": 7.5}, ["/count"]),
+        ({"name": "x", "count": True}, ["/count"]),
+        ({"name": "x", "words": ["a", 1]}, ["/words/1"]),
+        ({"name": "x", "count": None, "more": 1}, ["/count", "/more"]),
+    ],
+)
+def test_every_place_that_does_not_fit_is_named(value: dict[str, Any], pointers: list[str]) -> None:
+    with pytest.raises(BodyError) as refused:
+        parse(Small, value)
+
+    assert [each.pointer for each in refused.value.errors] == pointers
+
+
+def test_a_whole_number_is_a_fraction_too() -> None:
+    assert parse(Small, {"name": "x", "share": 1}).share == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "pointers"),
+    [
+        ({"name": "x", "choice": ["a"]}, {"/choice", "/choice/0"}),
+        ({"name": "x", "choice": {"str": 1}}, {"/choice", "/choice/str"}),
+        ({"name": "x", "words": "w"}, {"/words"}),
+        ({"name": "x", "labels": {"": "v"}}, {"/labels/"}),
+    ],
+)
+def test_the_place_is_named_as_the_caller_wrote_it(
+    value: dict[str, Any], pointers: set[str]
+) -> None:
+    with pytest.raises(BodyError) as refused:
+        parse(Small, value)
+
+    assert {each.pointer for each in refused.value.errors} <= pointers

@@ -1,0 +1,152 @@
+"""The edge: what every request passes, whatever it asks for."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+from starlette.routing import Mount, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from milepost.api.access import OpenAccess
+from milepost.api.edge import Edge
+from milepost.store.engine import DatabaseUnavailableError
+from tests.api.making import refusal
+from tests.api.serving import Service
+
+START = {"type": "http.response.start", "status": 200, "headers": []}
+
+
+@asynccontextmanager
+async def behind_the_edge(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
+    """Put an application behind the edge, without a socket."""
+    router = Router([Mount("/", app)])
+    edge = Edge(router, OpenAccess(), lambda prefix: f"{prefix}_1")
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(edge), base_url="http://localhost"
+    ) as client:
+        yield client
+
+
+async def test_a_request_is_named_and_its_name_is_echoed(client: httpx2.AsyncClient) -> None:
+    ours = await client.get("/v1/runs")
+    theirs = await client.get("/v1/runs", headers={"x-request-id": "abc-1"})
+    refused = await client.get("/v1/runs/run_0", headers={"x-request-id": "abc-2"})
+
+    assert ours.headers["x-request-id"].startswith("req_")
+    assert theirs.headers["x-request-id"] == "abc-1"
+    assert refused.json()["request_id"] == "abc-2"
+
+
+@pytest.mark.parametrize("sent", ["two words", "x" * 129, "ümlaut"])
+async def test_a_name_that_could_harm_a_log_is_replaced(sent: str) -> None:
+    async def answer(_: Scope, __: Receive, send: Send) -> None:
+        await send(dict(START))
+        await send({"type": "http.response.body"})
+
+    async with behind_the_edge(answer) as client:
+        headers = {b"x-request-id": sent.encode("latin-1")}
+        given = await client.get("/", headers=headers)
+
+    assert given.headers["x-request-id"] == "req_1"
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/", "/v1/runs/", "/v1/agents/a/b/c", "//v1/runs"])
+async def test_a_path_that_nobody_serves_is_a_problem(
+    client: httpx2.AsyncClient, path: str
+) -> None:
+    answer = await client.get(path)
+
+    assert refusal(answer) == (404, "not_found")
+    assert answer.json()["instance"] == httpx2.URL(str(answer.url)).path
+
+
+async def test_a_path_with_a_nul_character_is_not_found(client: httpx2.AsyncClient) -> None:
+    for path in ("/v1/runs/run%00", "/v1/agents/a%00b", "/v1/sessions/%00/messages"):
+        assert refusal(await client.get(path)) == (404, "not_found")
+
+
+async def test_a_method_that_is_not_served_says_which_are(client: httpx2.AsyncClient) -> None:
+    answer = await client.delete("/v1/agents")
+
+    assert refusal(answer) == (405, "method_not_allowed")
+    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+
+
+async def test_other_web_pages_are_kept_out(client: httpx2.AsyncClient) -> None:
+    body = {"agent": "demo", "input": "hello"}
+    page = await client.post("/v1/runs", json=body, headers={"origin": "https://evil.example"})
+    rebound = await client.post("/v1/runs", json=body, headers={"host": "evil.example"})
+    ours = await client.post(
+        "/v1/runs", json=body, headers={"origin": str(client.base_url).rstrip("/")}
+    )
+
+    assert refusal(page) == (403, "foreign_origin")
+    assert refusal(rebound) == (421, "misdirected_host")
+    assert ours.status_code == 202
+    assert len((await client.get("/v1/runs")).json()["data"]) == 1
+
+
+async def test_no_other_page_is_told_that_it_may_call(client: httpx2.AsyncClient) -> None:
+    asked = await client.options(
+        "/v1/runs",
+        headers={"origin": "https://evil.example", "access-control-request-method": "POST"},
+    )
+
+    assert refusal(asked) == (403, "foreign_origin")
+    assert not [name for name in asked.headers if name.startswith("access-control-")]
+
+
+async def test_what_breaks_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def breaks(_: Scope, __: Receive, ___: Send) -> None:
+        raise RuntimeError("password=hunter2")
+
+    async with behind_the_edge(breaks) as client:
+        with caplog.at_level(logging.ERROR):
+            answer = await client.get("/v1/runs")
+
+    assert refusal(answer) == (500, "internal")
+    assert "hunter2" not in answer.text
+    assert "a request failed" in caplog.text
+
+
+async def test_a_database_that_is_away_is_said_so_with_when_to_come_back() -> None:
+    async def breaks(_: Scope, __: Receive, ___: Send) -> None:
+        raise DatabaseUnavailableError("Postgres: the connection is lost")
+
+    async with behind_the_edge(breaks) as client:
+        answer = await client.get("/v1/runs")
+
+    assert refusal(answer) == (503, "database_unavailable")
+    assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("1", "1000")
+    assert answer.headers["x-should-retry"] == "true"
+
+
+async def test_an_answer_that_breaks_off_is_not_followed_by_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def breaks_off(_: Scope, __: Receive, send: Send) -> None:
+        await send(dict(START))
+        raise RuntimeError("too late")
+
+    async with behind_the_edge(breaks_off) as client:
+        with pytest.raises(RuntimeError, match="too late"):
+            await client.get("/v1/runs")
+
+    assert "a response broke off" in caplog.text
+
+
+async def test_bytes_that_are_no_http_do_not_stop_the_server(
+    service: Service, client: httpx2.AsyncClient
+) -> None:
+    url = httpx2.URL(service.base_url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(b"\x00\xff not http at all\r\n\r\n")
+    answered = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+
+    assert answered.startswith(b"HTTP/1.1 400")
+    assert (await client.get("/healthz")).json() == {"status": "ok"}

@@ -1,0 +1,185 @@
+"""Query strings: pages, filters, and what is refused about them."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from milepost.api.paging import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    allow,
+    choice,
+    flag,
+    integer,
+    listed,
+    metadata,
+    moment_ms,
+    page,
+    stretch_of,
+    words,
+)
+from milepost.core.errors import InvalidError
+from milepost.store.records import Page
+
+
+def asking(query: str) -> Request:
+    """Return a request with this query string."""
+    return Request({"type": "http", "method": "GET", "query_string": query.encode(), "headers": []})
+
+
+def test_a_page_is_of_the_newest_unless_said_otherwise() -> None:
+    assert page(asking("")) == Page(LIMIT_DEFAULT, None, ascending=False)
+    assert page(asking(""), order="asc") == Page(LIMIT_DEFAULT, None, ascending=True)
+    assert page(asking("limit=5&after=run_1&order=asc")) == Page(5, "run_1", ascending=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("limit=0", "bad_query"),
+        (f"limit={LIMIT_MAX + 1}", "bad_query"),
+        ("limit=-1", "bad_query"),
+        ("limit=1e1", "bad_query"),
+        ("limit=%C2%B2", "bad_query"),
+        ("limit=" + "9" * 5000, "bad_query"),
+        ("limit=", "bad_query"),
+        ("order=up", "bad_query"),
+        ("after=", "bad_cursor"),
+        ("after=a%00", "bad_cursor"),
+        ("after=a%20b", "bad_cursor"),
+        ("after=" + "a" * 201, "bad_cursor"),
+    ],
+)
+def test_a_page_that_cannot_be_is_refused(query: str, code: str) -> None:
+    with pytest.raises(InvalidError) as refused:
+        page(asking(query))
+
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("query", ["stauts=x", "limit=1&limit=2", "metadata[a]=1", "=1", "a"])
+def test_a_parameter_that_is_not_known_or_comes_twice_is_refused(query: str) -> None:
+    with pytest.raises(InvalidError) as refused:
+        allow(asking(query), "limit", "status")
+
+    assert refused.value.code == "bad_query"
+
+
+def test_what_is_known_is_allowed() -> None:
+    allow(asking("limit=1&status=x&metadata[a]=1&metadata[b]=2"), "limit", "status", "metadata")
+
+
+def test_metadata_filters_are_read_by_key() -> None:
+    assert metadata(asking("metadata[a]=1&metadata[b%20c]=%C3%BC&limit=1")) == {
+        "a": "1",
+        "b c": "ü",
+    }
+
+
+@pytest.mark.parametrize("query", ["metadata[a]=%00", "metadata[%00]=1"])
+def test_metadata_filters_have_no_nul(query: str) -> None:
+    with pytest.raises(InvalidError):
+        metadata(asking(query))
+
+
+@pytest.mark.parametrize("name", ['metadata[a"b]', "metadata[]", "metadata[a]]", "metadata"])
+def test_metadata_filters_that_no_database_could_take_are_refused(name: str) -> None:
+    request = Request(
+        {
+            "type": "http",
+            "method": "GET",
+            "query_string": f"{name.replace(chr(34), '%22')}=1".encode(),
+            "headers": [],
+        }
+    )
+
+    with pytest.raises(InvalidError):
+        allow(request, "limit")
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ("2026-01-31T12:00:00.250Z", 1_769_860_800_250),
+        ("2026-01-31T13:00:00%2B01:00", 1_769_860_800_000),
+        ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),  # a plus is a space in a query
+        ("1969-12-31T23:59:59Z", -1_000),
+    ],
+)
+def test_times_are_read_with_their_offset(text: str, time_ms: int) -> None:
+    assert moment_ms(asking(f"since={text}"), "since") == time_ms
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-01-31", "2026-01-31T12:00:00"])
+def test_times_without_an_offset_or_a_sense_are_refused(text: str) -> None:
+    with pytest.raises(InvalidError):
+        moment_ms(asking(f"since={text}"), "since")
+
+
+def test_absent_parameters_are_their_defaults() -> None:
+    request = asking("")
+
+    assert integer(request, "n", 7, low=1, high=9) == 7
+    assert flag(request, "deltas", default=True) is True
+    assert choice(request, "status", ("a",)) is None
+    assert words(request, "user") is None
+    assert moment_ms(request, "since") is None
+
+
+def test_parameters_are_read_as_what_they_are() -> None:
+    request = asking("n=3&deltas=false&status=a&user=%C3%BC")
+
+    assert integer(request, "n", 7, low=1, high=9) == 3
+    assert flag(request, "deltas", default=True) is False
+    assert choice(request, "status", ("a",)) == "a"
+    assert words(request, "user") == "ü"
+
+
+def test_parameters_that_do_not_fit_are_refused() -> None:
+    request = asking(f"n=10&deltas=1&status=c&user=%00&name={'x' * 501}")
+
+    for read in (
+        lambda: integer(request, "n", 7, low=1, high=9),
+        lambda: flag(request, "deltas", default=True),
+        lambda: choice(request, "status", ("a", "b")),
+        lambda: words(request, "user"),
+        lambda: words(request, "name"),
+    ):
+        with pytest.raises(InvalidError) as refused:
+            read()
+        assert refused.value.code == "bad_query"
+
+
+@pytest.mark.parametrize(
+    ("rows", "body"),
+    [
+        (["a", "b", "c"], {"data": ["A", "B"], "has_more": True, "next_cursor": "b"}),
+        (["a", "b"], {"data": ["A", "B"], "has_more": False, "next_cursor": None}),
+        ([], {"data": [], "has_more": False, "next_cursor": None}),
+    ],
+)
+def test_a_list_says_whether_there_is_more(rows: list[str], body: dict[str, Any]) -> None:
+    answer = listed(rows, Page(2), str.upper, str)
+
+    assert orjson.loads(bytes(answer.body)) == body
+
+
+@given(names=st.sets(st.text("abcdef", min_size=1)), limit=st.integers(1, 5), up=st.booleans())
+def test_pages_of_what_is_in_memory_show_everything_once(
+    names: set[str], limit: int, up: bool
+) -> None:
+    seen: list[str] = []
+    after = None
+    while True:
+        found = stretch_of(names, Page(limit, after, ascending=up), str)
+        seen += found[:limit]
+        if len(found) <= limit:
+            break
+        after = seen[-1]
+
+    assert seen == sorted(names, reverse=not up)

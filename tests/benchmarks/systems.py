@@ -1,0 +1,120 @@
+"""The servers that are compared, each as the one process that it is in use."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+import psycopg
+
+from tests.benchmarks.processes import Running, name_of, parent_of, running
+
+SystemName = Literal["bare", "sqlite", "postgres"]
+SYSTEMS: tuple[SystemName, ...] = ("bare", "sqlite", "postgres")
+SHOWN: Mapping[SystemName, str] = {
+    "bare": "bare loop, stores nothing",
+    "sqlite": "Milepost on SQLite",
+    "postgres": "Milepost on Postgres",
+}
+
+_AGENTS = """
+[[agents]]
+name = "bench"
+model = "openai/stub-model"
+instructions = "Add numbers with the tool."
+tools = ["add"]
+
+[[agents]]
+name = "waiting"
+model = "openai/stub-model"
+tools = ["add"]
+policy = { ask = ["add"] }
+"""
+_DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A running server, and its database's main process if that can be seen from here."""
+
+    name: SystemName
+    server: Running
+    database_pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An empty Postgres database; `soft` names the settings that make it forgetful."""
+
+    url: str
+    version: str
+    pid: int | None
+    soft: tuple[str, ...]
+
+
+@contextmanager
+def model(folder: Path) -> Iterator[str]:
+    """Serve the stub of a model; give its base URL."""
+    with running(["-m", "tests.stubs.openai_server", "--tokens", "20"], folder) as stub:
+        yield f"{stub.url}/v1"
+
+
+@contextmanager
+def bare(folder: Path, model_url: str) -> Iterator[System]:
+    """Serve the bare loop."""
+    folder.mkdir()
+    with running(["-m", "tests.benchmarks.bare_loop", "--model", model_url], folder) as server:
+        yield System("bare", server)
+
+
+@contextmanager
+def milepost(
+    name: SystemName, folder: Path, model_url: str, database: Database | None,
+    profile: Path | None = None,
+) -> Iterator[System]:  # fmt: skip
+    """Serve Milepost with its default settings, on a new SQLite file or on `database`."""
+    folder.mkdir()
+    agents = folder / "agents.toml"
+    agents.write_text(_AGENTS)
+    environment = {
+        "MILEPOST_DATABASE_URL": database.url if database else f"sqlite:///{folder}/milepost.db",
+        "MILEPOST_AGENTS": str(agents),
+        "MILEPOST_TOOLS": str(Path(__file__).with_name("tools.py")),
+        "MILEPOST_DEMO": "false",
+        "MILEPOST_PORT": "0",
+        "OPENAI_BASE_URL": model_url,
+    }
+    program = ["milepost"] if profile is None else ["tests.benchmarks.profiled", str(profile)]
+    with running(["-m", *program, "serve"], folder, environment) as server:
+        yield System(name, server, database.pid if database else None)
+
+
+@contextmanager
+def database(postgres_url: str) -> Iterator[Database]:
+    """Give an empty database on that server, dropped when the block ends."""
+    name = f"bench_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        shown = {one: _shown(connection, one) for one in (*_DURABLE, "server_version")}
+        yield Database(
+            url=postgres_url.rpartition("/")[0] + f"/{name}",
+            version=shown["server_version"],
+            pid=_postmaster(connection.info.backend_pid),
+            soft=tuple(f"{one}={shown[one]}" for one in _DURABLE if shown[one] != "on"),
+        )
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def _shown(connection: psycopg.Connection, setting: str) -> str:
+    row = connection.execute(f"SHOW {setting}".encode()).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _postmaster(backend_pid: int) -> int | None:
+    """Return the main process of a server on this machine, None of one elsewhere."""
+    if not name_of(backend_pid).startswith("postgres"):
+        return None
+    return parent_of(backend_pid)

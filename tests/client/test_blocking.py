@@ -1,0 +1,60 @@
+"""The client without an event loop does what the one with does."""
+
+import asyncio
+import threading
+
+import pytest
+
+from milepost.client import BlockingMilepost
+from milepost.core.errors import ApiError
+from tests.client.conftest import EAGER
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def started_and_watched(base_url: str) -> list[str]:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        run = milepost.runs.create("demo", "What is 17 + 25?")
+        types = [event.type for event in milepost.runs.stream(run.id)]
+        assert milepost.runs.wait(run.id).text == "17 + 25 = 42."
+        assert milepost.runs.list(limit=1).items[0].id == run.id
+        return types
+
+
+async def test_it_starts_and_watches_a_run(base_url: str) -> None:
+    types = await asyncio.to_thread(started_and_watched, base_url)
+
+    assert (types[0], types[-1]) == ("run.queued", "run.completed")
+
+
+async def test_it_works_inside_a_running_loop_too(base_url: str) -> None:
+    types = started_and_watched(base_url)
+
+    assert types[-1] == "run.completed"
+
+
+async def test_a_stream_may_be_left(base_url: str) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        run = milepost.runs.create("demo", "Who are you?")
+
+        for event in milepost.runs.stream(run.id):
+            if event.type == "run.started":
+                break
+
+        assert milepost.runs.wait(run.id).status == "completed"
+
+
+async def test_errors_come_through(base_url: str) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost, pytest.raises(ApiError) as caught:
+        milepost.runs.get("run_none")
+
+    assert caught.value.status == 404
+
+
+async def test_closing_it_leaves_no_thread(base_url: str) -> None:
+    before = threading.active_count()
+
+    with BlockingMilepost(base_url, patience=EAGER):
+        pass
+
+    assert threading.active_count() == before

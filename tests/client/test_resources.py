@@ -1,0 +1,109 @@
+"""Every resource of the client, against a real service."""
+
+import pytest
+
+from milepost.client import Milepost
+from milepost.core.errors import ApiError
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MAIL = "Send an email to ann@example.com saying hello"
+
+
+async def parked(milepost: Milepost) -> str:
+    """Start a run that waits for a person; return its id."""
+    run = await milepost.runs.create("demo", MAIL)
+    async for _ in milepost.runs.stream(run.id, until_waiting=True):
+        pass
+    return run.id
+
+
+async def test_a_run_is_started_waited_for_and_looked_up(milepost: Milepost) -> None:
+    run = await milepost.runs.create("demo", "What is 17 + 25?", metadata={"team": "a"})
+
+    ended = await milepost.runs.wait(run.id)
+
+    assert (run.status, ended.status, ended.text) == ("queued", "completed", "17 + 25 = 42.")
+    assert (await milepost.runs.get(run.id)) == ended
+    assert [each.id for each in (await milepost.runs.list(metadata={"team": "a"})).items] == [
+        run.id
+    ]
+    assert (await milepost.runs.list(status="failed")).items == ()
+    assert {span["kind"] for span in (await milepost.runs.trace(run.id))["spans"]} >= {"chat"}
+    assert (await milepost.runs.usage(run.id))["output_tokens"] > 0
+
+
+async def test_waiting_for_a_run_has_an_end(milepost: Milepost) -> None:
+    run_id = await parked(milepost)
+
+    with pytest.raises(TimeoutError):
+        await milepost.runs.wait(run_id, timeout_s=0.05)
+
+
+async def test_a_run_is_cancelled(milepost: Milepost) -> None:
+    run_id = await parked(milepost)
+
+    run = await milepost.runs.cancel(run_id, "not needed any more")
+
+    assert run.status == "cancelled"
+
+
+async def test_a_question_is_found_and_answered_once(milepost: Milepost) -> None:
+    run_id = await parked(milepost)
+
+    (question,) = (await milepost.approvals.list(status="pending", run_id=run_id)).items
+    answered = await milepost.approvals.decide(question.id, "deny", comment="not today")
+
+    assert (question.tool, question.arguments["to"]) == ("send_email", "ann@example.com")
+    assert (answered.status, answered.comment) == ("denied", "not today")
+    assert (await milepost.approvals.get(question.id)).decision == "deny"
+    with pytest.raises(ApiError) as caught:
+        await milepost.approvals.decide(question.id, "approve")
+    assert (caught.value.status, caught.value.code) == (409, "approval_decided")
+    assert (await milepost.runs.wait(run_id)).status == "completed"
+
+
+async def test_an_agent_is_defined_changed_and_taken_away(milepost: Milepost) -> None:
+    agent = await milepost.agents.create(name="adder", model="demo/offline", tools=["add"])
+
+    changed = await milepost.agents.update(agent.id, if_still=1, tools=["add", "multiply"])
+    with pytest.raises(ApiError) as stale:
+        await milepost.agents.update(agent.id, if_still=1, tools=[])
+    versions = await milepost.agents.versions("adder")
+    await milepost.agents.delete("adder")
+
+    assert (agent.version, changed.version) == (1, 2)
+    assert stale.value.status == 412
+    assert [list(each.tools) for each in versions.items] == [["add", "multiply"], ["add"]]
+    assert "adder" not in {each.name for each in (await milepost.agents.list()).items}
+    with pytest.raises(ApiError):
+        await milepost.agents.get("adder")
+
+
+async def test_a_conversation_is_kept_and_erased(milepost: Milepost) -> None:
+    session = await milepost.sessions.create(title="sums", metadata={"team": "a"})
+    run = await milepost.runs.create("demo", "What is 1 + 1?", session_id=session.id)
+    await milepost.runs.wait(run.id)
+
+    changed = await milepost.sessions.update(session.id, if_still=session.version, title="one sum")
+    messages = await milepost.sessions.messages(session.id)
+
+    assert changed.title == (await milepost.sessions.get(session.id)).title == "one sum"
+    assert messages.items[0]["content"] == "What is 1 + 1?"
+    assert [each.id for each in (await milepost.sessions.runs(session.id)).items] == [run.id]
+    assert session.id in {each.id for each in (await milepost.sessions.list()).items}
+    await milepost.sessions.delete(session.id)
+    with pytest.raises(ApiError):
+        await milepost.sessions.get(session.id)
+
+
+async def test_pages_are_turned_by_their_cursor(milepost: Milepost) -> None:
+    mark = {"test": "pages"}
+    runs = [await milepost.runs.create("demo", "hello", metadata=mark) for _ in range(3)]
+
+    first = await milepost.runs.list(metadata=mark, limit=2)
+    second = await milepost.runs.list(metadata=mark, limit=2, after=first.next_cursor)
+
+    assert first.has_more
+    assert not second.has_more
+    assert [run.id for run in (*first.items, *second.items)] == [run.id for run in reversed(runs)]

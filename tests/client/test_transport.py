@@ -1,0 +1,142 @@
+"""Requests are repeated where that does no harm, and what goes wrong has a code."""
+
+import orjson
+import pytest
+
+from milepost.client import Milepost, Patience
+from milepost.core.errors import ApiError, ConfigurationError, UnavailableError
+from tests.client.conftest import EAGER
+from tests.client.scripted_server import answer, scripted
+
+RUN: dict[str, object] = {
+    "id": "run_1",
+    "status": "queued",
+    "agent": "demo",
+    "ended_at": None,
+    "metadata": {},
+}
+BUSY = {"code": "queue_full", "detail": "the queue is full", "retryable": True, "request_id": "r1"}
+
+
+async def test_a_post_whose_answer_was_lost_is_sent_again_under_the_same_key() -> None:
+    async with (
+        scripted([None, answer("202 Accepted", RUN)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        run = await client.runs.create("demo", "hello", metadata={"team": "a"})
+
+    first, second = server.asked
+    assert run.id == "run_1"
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+    assert first.body == second.body
+    assert orjson.loads(first.body) == {
+        "agent": "demo", "input": "hello", "metadata": {"team": "a"},
+    }  # fmt: skip
+
+
+async def test_two_posts_have_two_keys() -> None:
+    async with (
+        scripted([answer("202 Accepted", RUN)] * 2) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        await client.runs.create("demo", "hello")
+        await client.runs.create("demo", "hello")
+
+    first, second = server.asked
+    assert first.headers["idempotency-key"] != second.headers["idempotency-key"]
+
+
+async def test_a_change_whose_answer_was_lost_is_not_made_twice() -> None:
+    async with (
+        scripted([None, answer("200 OK", {})]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(UnavailableError):
+            await client.agents.update("clerk", model="demo/offline")
+
+    assert len(server.asked) == 1
+
+
+async def test_a_busy_server_is_asked_again_when_it_said() -> None:
+    busy = answer("503 Busy", BUSY, retry_after="1")
+    patience = Patience(asked_s_max=0.1)
+
+    async with (
+        scripted([busy, answer("200 OK", RUN)]) as server,
+        Milepost(server.base_url, patience=patience) as client,
+    ):
+        await client.runs.get("run_1")
+
+    first, second = server.asked
+    assert second.at_s - first.at_s >= 0.1
+
+
+async def test_a_refusal_has_the_code_and_all_that_the_server_said() -> None:
+    problem = {**BUSY, "code": "approval_decided", "retryable": False, "approval": {"id": "apr_1"}}
+
+    async with (
+        scripted([answer("409 Conflict", problem)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError) as caught:
+            await client.approvals.decide("apr_1", "approve")
+
+    error = caught.value
+    assert (error.status, error.code, error.request_id) == (409, "approval_decided", "r1")
+    assert error.problem["approval"] == {"id": "apr_1"}
+
+
+async def test_a_proxys_own_error_page_is_tried_again_if_it_may_pass() -> None:
+    page = b"HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n<html>bad gateway</html>"
+
+    async with (
+        scripted([page, page]) as server,
+        Milepost(server.base_url, patience=Patience(tries_max=2, wait_s=0.0)) as client,
+    ):
+        with pytest.raises(ApiError, match="<html>bad gateway") as caught:
+            await client.runs.get("run_1")
+
+    assert caught.value.code == "not_a_problem"
+    assert len(server.asked) == 2
+
+
+async def test_the_key_is_sent_and_ids_stay_one_segment_of_the_path() -> None:
+    async with (
+        scripted([answer("200 OK", RUN)]) as server,
+        Milepost(server.base_url, "mp_secret", patience=EAGER) as client,
+    ):
+        await client.runs.get("../agents?x=1")
+
+    (asked,) = server.asked
+    assert asked.headers["authorization"] == "Bearer mp_secret"
+    assert asked.line.startswith("GET /v1/runs/..%2Fagents%3Fx%3D1 ")
+
+
+async def test_filters_are_sent_as_the_api_wants_them() -> None:
+    empty = {"data": [], "has_more": False, "next_cursor": None}
+
+    async with (
+        scripted([answer("200 OK", empty)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        await client.runs.list(status="failed", user=None, metadata={"team": "a"}, limit=5)
+
+    (asked,) = server.asked
+    assert asked.line == "GET /v1/runs?status=failed&limit=5&metadata%5Bteam%5D=a HTTP/1.1"
+
+
+async def test_what_is_no_address_is_refused_with_words() -> None:
+    with pytest.raises(ConfigurationError, match="localhost:8000"):
+        Milepost("localhost:8000")
+
+
+async def test_nobody_there_is_said_so() -> None:
+    async with (
+        scripted([]) as server,
+        Milepost(server.base_url, patience=Patience(tries_max=1)) as client,
+    ):
+        pass
+
+    async with Milepost(server.base_url, patience=Patience(tries_max=1)) as client:
+        with pytest.raises(UnavailableError, match="no answer from http"):
+            await client.runs.get("run_1")

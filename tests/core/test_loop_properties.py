@@ -1,0 +1,245 @@
+"""The loop in a world by chance: a run ends or waits, and nothing happens twice."""
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milepost.core.canonical import call_digest
+from milepost.core.codec import decode, encode
+from milepost.core.decide import UNKNOWN_OUTCOME, decide
+from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    Event,
+    MessageAborted,
+    MessageCompleted,
+    MessageStarted,
+    RunCompleted,
+    StepStarted,
+    Terminal,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallInterrupted,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from milepost.core.messages import Message
+from milepost.core.state import State, fold, transcript
+from tests.core.world import DEADLINE_MS, GATED, MAX_STEPS, RULES, World
+
+E = TypeVar("E", bound=Event)
+
+FAULTS_MAX = 40
+TURNS_MAX = 300
+
+SETTINGS = settings(max_examples=200)
+CHANCES = st.randoms(use_true_random=False)
+
+
+def lived(chance: Random, *, faults: int) -> World:
+    """Return a world in which faults happened for a while, and then everybody was kind."""
+    world = World(chance, deadline_ms=chance.choice((None, DEADLINE_MS)))
+    for turn in range(TURNS_MAX):
+        world.kind = turn >= faults
+        moves = world.moves()
+        if not moves:
+            return world
+        world.happen(chance.choice(moves))
+    raise AssertionError(f"the run goes on after {TURNS_MAX} turns: {world.log[-5:]}")
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Return worlds whose runs have ended."""
+    return lived(draw(CHANCES), faults=draw(st.integers(0, FAULTS_MAX)))
+
+
+def orphans(messages: Sequence[Message]) -> list[str]:
+    """Return what vendors refuse: a call without its result behind it, or a result of no call."""
+    wrong: list[str] = []
+    expected: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if not expected or message.call_id != expected.pop(0):
+                wrong.append(f"result of {message.call_id}")
+        else:
+            wrong += [f"no result of {call_id}" for call_id in expected]
+            expected = [call.id for call in message.calls]
+    return wrong + [f"no result of {call_id}" for call_id in expected]
+
+
+def of(world: World, kind: type[E]) -> list[E]:
+    return [event for event in world.log if isinstance(event, kind)]
+
+
+def named(world: World, *kinds: type) -> Counter[str]:
+    """Count the events of these kinds by what they are about."""
+    found = (event for event in world.log if isinstance(event, kinds))
+    return Counter(str(getattr(event, "approval_id", None) or getattr(event, "message_id", None)
+                       or getattr(event, "call_id", None)) for event in found)  # fmt: skip
+
+
+@SETTINGS
+@given(worlds())
+def test_every_run_ends_with_exactly_one_terminal_event(world: World) -> None:
+    terminal = [event for event in world.log if isinstance(event, Terminal)]
+
+    assert terminal == [world.log[-1]]
+    assert decide(world.state, RULES, world.now_ms) == ()
+
+
+@SETTINGS
+@given(worlds())
+def test_a_call_that_may_not_be_repeated_is_begun_at_most_once(world: World) -> None:
+    once = Counter(event.call_id for event in of(world, ToolCallStarted) if event.effect == "once")
+    executed = Counter(call.call.id for call in world.executed if call.effect == "once")
+
+    assert all(times == 1 for times in once.values())
+    assert all(times == 1 for times in executed.values())
+
+
+@SETTINGS
+@given(worlds())
+def test_a_gated_call_runs_only_with_the_arguments_that_were_approved(world: World) -> None:
+    shown = {event.call_id: event.digest for event in of(world, ApprovalRequested)}
+    decided = {event.call_id: event for event in of(world, ApprovalDecided)}
+
+    for call in world.executed:
+        assert call.call.name not in {"banned", "unknown"}
+        if call.call.name in GATED:
+            answer = decided[call.call.id]
+            assert answer.decision == "approve"
+            approved = answer.digest or shown[call.call.id]
+            assert call_digest(call.call.name, call.arguments) == approved
+
+
+@SETTINGS
+@given(worlds())
+def test_the_log_says_with_which_arguments_a_tool_was_run(world: World) -> None:
+    told: dict[str, object] = {}
+    for event in world.log:
+        match event:
+            case ToolCallRequested() | ApprovalDecided() | ToolCallStarted():
+                if event.arguments is not None:
+                    told[event.call_id] = event.arguments
+            case _:
+                pass
+
+    last = {call.call.id: call.arguments for call in world.executed}
+    assert {call_id: told[call_id] for call_id in last} == last
+
+
+@SETTINGS
+@given(worlds())
+def test_the_model_is_never_shown_a_call_without_its_result(world: World) -> None:
+    assert [orphans(shown) for shown in world.prompts] == [[]] * len(world.prompts)
+
+
+@SETTINGS
+@given(worlds())
+def test_no_part_of_a_log_leaves_an_orphan_in_the_transcript(world: World) -> None:
+    state = State()
+    for cut in range(len(world.log) + 1):
+        state = fold(world.log[:cut])
+        assert orphans(transcript(state)) == []
+
+
+@SETTINGS
+@given(worlds())
+def test_what_was_begun_is_closed_and_what_was_asked_is_settled(world: World) -> None:
+    messages = named(world, MessageStarted)
+    questions = named(world, ApprovalRequested)
+    closed = named(world, ToolCallCompleted, ToolCallFailed, ToolCallInterrupted)
+
+    assert messages == named(world, MessageCompleted, MessageAborted)
+    assert questions == named(world, ApprovalDecided, ApprovalExpired, ApprovalWithdrawn)
+    assert named(world, ToolCallStarted).keys() <= closed.keys()
+    assert set(messages.values()) <= {1}
+
+
+@SETTINGS
+@given(worlds())
+def test_the_steps_are_counted_and_bounded(world: World) -> None:
+    steps = [event.index for event in world.log if isinstance(event, StepStarted)]
+
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) <= MAX_STEPS
+
+
+@SETTINGS
+@given(worlds())
+def test_a_log_that_was_stored_folds_to_the_same_state(world: World) -> None:
+    stored = [(event.type, encode(event)) for event in world.log]
+    read = [decode(kind, data) for kind, data in stored]
+
+    assert fold(event for event in read if event) == world.state
+
+
+@SETTINGS
+@given(CHANCES, st.integers(0, FAULTS_MAX))
+def test_what_is_in_hand_is_not_decided_again(chance: Random, turns: int) -> None:
+    world = World(chance)
+    for _ in range(turns):
+        if not (moves := world.moves()):
+            break
+        world.happen(chance.choice(moves))
+
+    assert decide(world.state, RULES, world.now_ms) == ()
+
+
+# --- One run, crashed everywhere ---
+
+
+def errands(state: State) -> Sequence[str] | None:
+    """Return the calls that a model asks for in each step of the run that is crashed."""
+    return {1: ("look", "put", "pay"), 2: ("mail", "look")}.get(state.step)
+
+
+def crashed_after(events: int | None) -> World:
+    """Play the run to its end in a fixed order, with a crash once it has that many events."""
+    world = World(Random(1), script=errands, kind=True)
+    for _ in range(TURNS_MAX):
+        if events is not None and len(world.log) >= events and world.held and not world.ended:
+            world.crash()
+            events = None
+        if not (moves := world.moves()):
+            return world
+        world.happen(moves[0])
+    raise AssertionError("the run does not end")
+
+
+WHOLE = crashed_after(None)
+
+
+def results(log: Sequence[Event]) -> dict[str, str]:
+    return {turn.call_id or "": turn.content for turn in transcript(fold(log)) if turn.call_id}
+
+
+@pytest.mark.parametrize("events", range(2, len(WHOLE.log)))
+def test_a_run_that_crashed_anywhere_comes_to_the_same_end(events: int) -> None:
+    world = crashed_after(events)
+
+    ending = world.log[-1]
+    assert isinstance(ending, RunCompleted)
+    assert isinstance(WHOLE.log[-1], RunCompleted)
+    assert ending.output == WHOLE.log[-1].output
+    unknown = {
+        call_id
+        for call_id, told in results(world.log).items()
+        if told == f"Error ({UNKNOWN_OUTCOME.code}): {UNKNOWN_OUTCOME.message}"
+    }
+    assert unknown <= {"call_1_2", "call_2_0"}, "only what may not be repeated is unknown"
+    assert {name: told for name, told in results(world.log).items() if name not in unknown} == {
+        name: told for name, told in results(WHOLE.log).items() if name not in unknown
+    }
+    assert Counter(call.call.id for call in world.executed if call.effect == "once") == {
+        "call_1_2": 1,
+        "call_2_0": 1,
+    }

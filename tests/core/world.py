@@ -1,0 +1,299 @@
+"""A world by chance around the pure loop: models, tools, people, crashes, and the clock.
+
+The shell here is the runtime's own `Settling`; what it decides is performed with random outcomes,
+and a crash loses whatever was in hand, as it does for a worker that dies.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from milepost.core import ids
+from milepost.core.agents import Agent, Limits
+from milepost.core.canonical import call_digest
+from milepost.core.decide import Ask, CallModel, CallTool, Refuse, Reject, Rules, Ruling, Run
+from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    Event,
+    Failure,
+    InputMessage,
+    MessageAborted,
+    MessageCompleted,
+    RunCancelled,
+    RunCancelling,
+    RunExpired,
+    RunQueued,
+    RunResumed,
+    RunRetried,
+    RunRetrying,
+    RunStarted,
+    RunWaiting,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
+)
+from milepost.core.json import Json
+from milepost.core.messages import Message, ToolCall
+from milepost.core.model import FinishReason
+from milepost.core.prompt import prompt
+from milepost.core.repetition import ToolEffect
+from milepost.core.state import CallStatus, State, evolve
+from milepost.core.usage import Usage
+from milepost.runtime.journal import Stamped
+from milepost.runtime.settle import Settlement, Settling, closing
+from milepost.store.records import Claim
+from milepost.tools import preview
+
+CLERK = Agent("agt_1", 1, "clerk", "openai/gpt-5-mini", instructions="Be kind.")
+CLAIM = Claim("run_1", "acme", "ses_1", "agt_1", 1, None, 1, 2, 0, 0, "{}", None, None)
+DEADLINE_MS = 1_000_000
+MAX_STEPS = 4
+
+REASONS: Sequence[FinishReason] = ("stop", "length", "content_filter")
+BUSY = Failure("provider_unavailable", "busy", retryable=True)
+REFUSED = Failure("provider_refused", "no such model")
+BROKEN = Failure("tool_failed", "it broke")
+
+EFFECTS: Mapping[str, ToolEffect] = {
+    "look": "read",
+    "put": "idempotent",
+    "pay": "once",
+    "mail": "once",
+    "ping": "idempotent",
+}
+GATED = frozenset({"mail", "ping"})
+TOOLS = (*EFFECTS, "banned", "unknown")
+
+
+def judge(call: ToolCall) -> Ruling:
+    """Rule by the tool's name alone; coercion adds a default that the model left out."""
+    if call.name == "unknown":
+        return Reject(Failure("unknown_tool", "there is no such tool"))
+    if call.name == "banned":
+        return Refuse("policy", "policy: deny banned")
+    arguments = {"times": 1, **call.arguments}
+    if call.name in GATED:
+        return Ask(arguments, EFFECTS[call.name], "policy: ask")
+    return Run(arguments, EFFECTS[call.name])
+
+
+RULES = Rules(judge, Limits(max_steps=MAX_STEPS, model_retries=1))
+
+
+@dataclass
+class World:
+    """One run and all that happens to it. `prompts` holds what the model was shown."""
+
+    chance: Random
+    deadline_ms: int | None = None
+    now_ms: int = 0
+    log: list[Event] = field(default_factory=list)
+    state: State = field(default_factory=State)
+    in_hand: list[CallModel | CallTool] = field(default_factory=list)
+    prompts: list[tuple[Message, ...]] = field(default_factory=list)
+    executed: list[CallTool] = field(default_factory=list)
+    parks: int = 0
+    held: bool = True
+    attempt: int = 1
+    script: Callable[[State], Sequence[str] | None] | None = None
+    kind: bool = False  # No more faults: whoever is asked answers, and the model comes to an end.
+
+    def __post_init__(self) -> None:
+        self._settling = Settling(CLAIM, CLERK, RULES, self._new_id, preview)
+        self._ids = 0
+        said = (InputMessage("user", "Do what must be done."),)
+        queued = RunQueued("clerk", "agt_1", 1, "ses_1", said, deadline_ms=self.deadline_ms)
+        self.write([queued, RunStarted(1, "w1")])
+        self.go_on([])
+
+    def _new_id(self, prefix: str) -> str:
+        self._ids += 1
+        return f"{prefix}_{self._ids}"
+
+    # --- The shell ---
+
+    def go_on(self, happened: Sequence[Event]) -> None:
+        """Settle what happened, write it down, and take what follows in hand."""
+        stamped = [Stamped(event, self.now_ms) for event in happened]
+        settlement = self._settling.settle(self.state, stamped, self.now_ms)
+        self.write([each.event for each in settlement.happened])
+        assert self.state == settlement.state
+        if settlement.leaves:
+            self._let_go(settlement)
+        else:
+            base = len(self.log) - len(settlement.happened)
+            for effect, offset in settlement.calls:
+                self._begin(effect, self.log[base + offset - 1])
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Append to the log; nothing may come behind its end."""
+        assert not self.state.ended or not events
+        self.log += events
+        for event in events:
+            self.state = evolve(self.state, event)
+
+    def _let_go(self, settlement: Settlement) -> None:
+        assert settlement.change is not None
+        self.held = False
+        self.in_hand.clear()
+        if settlement.change.status == "waiting":
+            self.parks += 1
+            self._check_park()
+
+    def _check_park(self) -> None:
+        parked = self.log[-1]
+        assert isinstance(parked, RunWaiting)
+        assert parked.cause == self.waiting_for
+        assert self.state.open_message is None
+        if parked.cause == "approval":
+            assert parked.pending == self.pending != ()
+            done = {CallStatus.ASKED, CallStatus.DONE}
+            assert {call.status for call in self.state.calls.values()} <= done
+
+    def _begin(self, effect: CallModel | CallTool, opening: Event) -> None:
+        assert opening.type in {"message.started", "tool_call.started"}
+        self.in_hand.append(effect)
+        if isinstance(effect, CallModel):
+            self.prompts.append(prompt(CLERK, (), self.state))
+        else:
+            self.executed.append(effect)
+
+    # --- What the log says ---
+
+    @property
+    def ended(self) -> bool:
+        """Say whether the run is over."""
+        return self.state.ended
+
+    @property
+    def waiting_for(self) -> str:
+        """What a waiting run waits for."""
+        return "operator" if self.state.crashes >= 3 else "approval"
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The approvals that are open."""
+        calls = self.state.calls.values()
+        return tuple(str(call.approval_id) for call in calls if call.status is CallStatus.ASKED)
+
+    # --- What happens ---
+
+    def moves(self) -> list[str]:
+        """Return what may happen next."""
+        if self.ended:
+            return []
+        if self.held:
+            moves = ["finish"] * len(self.in_hand)
+            moves += [] if self.kind else ["crash", "hand_back", "cancel", "wait"]
+            return moves + (["answer"] if self.pending else [])
+        if self.waiting_for == "operator":
+            return ["retry"] if self.kind else ["retry", "end_outside", "answer_parked"]
+        return ["answer_parked"] if self.kind else ["answer_parked", "end_outside"]
+
+    def happen(self, move: str) -> None:
+        """Let it happen."""
+        getattr(self, move)()
+
+    def finish(self) -> None:
+        """A call in hand comes back; several may come back in any order."""
+        effect = self.in_hand.pop(self.chance.randrange(len(self.in_hand)))
+        self.go_on(self._replied(effect) if isinstance(effect, CallModel) else self._ran(effect))
+
+    def crash(self) -> None:
+        """The worker dies, and another takes the run."""
+        self._lose("crash")
+
+    def hand_back(self) -> None:
+        """The worker stops: what is in hand is cut off, and another takes the run."""
+        self.write([RunRetrying("drain")])
+        self._lose("drain")
+
+    def cancel(self) -> None:
+        """Somebody asks for the end while a worker holds the run."""
+        self.go_on([RunCancelling("ann", None)])
+
+    def wait(self) -> None:
+        """Time passes."""
+        self.now_ms += self.chance.randrange(DEADLINE_MS // 2)
+        self.go_on([])
+
+    def answer(self) -> None:
+        """A person answers while a worker holds the run."""
+        self.go_on([self._answered()])
+
+    def answer_parked(self) -> None:
+        """A person answers and so queues the run again; or nobody did, in time."""
+        if self.pending:
+            self._take("approval")
+            self.go_on([self._answered()])
+
+    def retry(self) -> None:
+        """An operator sends the run on."""
+        self._take("retry")
+        self.go_on([RunRetried("ann")])
+
+    def end_outside(self) -> None:
+        """The run is cancelled, or expires, while nobody holds it."""
+        cancelled = RunCancelled("ann", None, (), self.state.usage)
+        expired = RunExpired("deadline", self.state.usage)
+        self.write(closing(self.state, self.chance.choice((cancelled, expired))))
+
+    def _lose(self, why: str) -> None:
+        self.in_hand.clear()
+        self._take(why)
+        self.go_on([])
+
+    def _take(self, why: str) -> None:
+        self.attempt += 1
+        self.held = True
+        self.write([RunResumed(self.attempt, f"w{self.attempt}", why)])  # type: ignore[arg-type]
+
+    def _replied(self, effect: CallModel) -> list[Event]:
+        if self.script:
+            return self._played(effect, self.script(self.state) or ())
+        luck = self.chance.random()
+        if not self.kind and luck < 0.15:
+            return [MessageAborted(effect.message_id, "busy", BUSY)]
+        if not self.kind and luck < 0.2:
+            return [MessageAborted(effect.message_id, "refused", REFUSED)]
+        calls = self.chance.randrange(4)
+        reason = self.chance.choice(REASONS)
+        reply = MessageCompleted(
+            effect.message_id, f"text {effect.message_id}", reason, Usage(model_calls=1)
+        )
+        names = [self.chance.choice(TOOLS) for _ in range(calls)]
+        return [reply, *(self._requested(effect, *each) for each in enumerate(names))]
+
+    def _played(self, effect: CallModel, names: Sequence[str]) -> list[Event]:
+        text = f"step {self.state.step}"
+        reply = MessageCompleted(effect.message_id, text, "stop", Usage(model_calls=1))
+        return [reply, *(self._requested(effect, *each) for each in enumerate(names))]
+
+    def _requested(self, effect: CallModel, index: int, name: str) -> ToolCallRequested:
+        arguments: dict[str, Json] = {"to": self.chance.randrange(2)}
+        call_id = ids.call_id(self.state.step, index)
+        return ToolCallRequested(call_id, name, arguments, "server", "key", effect.message_id)
+
+    def _ran(self, effect: CallTool) -> list[Event]:
+        if not self.script and self.chance.random() < 0.3:
+            return [ToolCallFailed(effect.call.id, BROKEN)]
+        return [ToolCallCompleted(effect.call.id, {"did": effect.call.name}, 1)]
+
+    def _answered(self) -> Event:
+        asked = [call for call in self.state.calls.values() if call.status is CallStatus.ASKED]
+        call = self.chance.choice(asked)
+        approval_id, call_id = str(call.approval_id), call.call.id
+        match 3 if self.script else self.chance.randrange(4):
+            case 0:
+                return ApprovalExpired(approval_id, call_id)
+            case 1:
+                return ApprovalDecided(approval_id, call_id, "deny", "ann", "no")
+            case 2:
+                edited = {"times": 1, "to": 9}
+                digest = call_digest(call.call.name, edited)
+                return ApprovalDecided(
+                    approval_id, call_id, "approve", "ann", arguments=edited, digest=digest
+                )
+            case _:
+                return ApprovalDecided(approval_id, call_id, "approve", "ann")

@@ -1,0 +1,279 @@
+"""`openapi.yaml` says what is served, all of it and nothing else."""
+
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import schemathesis
+import yaml
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+from starlette.routing import Route
+
+from milepost.api.approvals import ApprovalDecision, ApprovalDecisions
+from milepost.api.runs import InputMessageBody, RunCancel, RunCreate
+from milepost.api.secrets import SecretValue
+from milepost.api.service import Api
+from milepost.api.sessions import SessionChange, SessionCreate
+from milepost.core.codec import EVENTS
+from milepost.live.hub import TextKind
+from milepost.runtime.agent_spec import AgentSpec, CacheSpec, LimitsSpec, PolicySpec
+from milepost.runtime.credentials import SCOPES, KeySpec
+from milepost.settings import Settings
+from milepost.wiring import process
+from tests.law.codes import SOURCE, named_codes
+
+ROOT = Path(__file__).parents[2]
+CONTRACT: dict[str, Any] = yaml.safe_load((ROOT / "openapi.yaml").read_text())
+SCHEMAS: dict[str, Any] = CONTRACT["components"]["schemas"]
+# These keep a command from its work, or stay between the parts of one: no problem and no log has
+# them.
+UNSEEN = {
+    "api_error",
+    "cannot_bind",
+    "collision",
+    "demo_failed",
+    "database_in_use",
+    "fenced",
+    "group_split",
+    "inbox_moved",
+    "invalid_tool",
+    "misconfigured",
+    "no_keys",
+    "part_died",
+    "secret_unreadable",
+    "unknown_group",
+    "unreachable",
+    "weak_secret_key",
+}
+# What a stream carries beside the log.
+NOT_IN_THE_LOG = {"error", "stream.lagged", "stream.reconnect", *get_args(TextKind)}
+
+
+@pytest.fixture
+async def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    """The API of a process as it starts."""
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(database_url=f"sqlite:///{tmp_path}/milepost.db", slots=0)
+    async with process(settings) as running:
+        yield running.app
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in CONTRACT["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters":
+                yield path, method.upper(), operation
+
+
+def within(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in the document."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from within(item)
+
+
+def codes_of(name: str) -> dict[str, str]:
+    return {each["const"]: each["description"] for each in SCHEMAS[name]["oneOf"]}
+
+
+async def test_what_is_served_is_in_the_contract_and_the_other_way_round(api: Api) -> None:
+    served = {
+        (route.path, method)
+        for route in api.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+
+    promised = {(path, method) for path, method, _ in operations()}
+
+    assert served == promised
+
+
+def test_the_contract_is_valid_openapi() -> None:
+    schemathesis.openapi.from_dict(CONTRACT).validate()
+
+    for schema in SCHEMAS.values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_every_operation_has_a_name_of_its_own_and_the_answers_that_any_may_give() -> None:
+    names = [operation["operationId"] for _, _, operation in operations()]
+    lacking = [
+        (path, method)
+        for path, method, operation in operations()
+        if path.startswith("/v1/")
+        and not {"400", "401", "403", "421"} <= set(operation["responses"])
+    ]
+
+    assert len(set(names)) == len(names)
+    assert lacking == []
+
+
+def test_every_operation_that_takes_a_body_says_how_it_refuses_one() -> None:
+    lacking = [
+        (path, method)
+        for path, method, operation in operations()
+        if "requestBody" in operation and not {"413", "415", "422"} <= set(operation["responses"])
+    ]
+
+    assert lacking == []
+
+
+def test_every_part_of_the_contract_is_used() -> None:
+    used = {part["$ref"] for part in within(CONTRACT) if "$ref" in part}
+    parts = {
+        f"#/components/{kind}/{name}"
+        for kind, named in CONTRACT["components"].items()
+        for name in named
+        if kind != "securitySchemes"
+    }
+
+    # What a stream carries is named in words: OpenAPI 3.1 cannot describe it.
+    assert parts - used == {"#/components/schemas/StreamEvent"}
+
+
+@pytest.mark.parametrize("name", sorted(EVENTS))
+def test_an_event_is_promised_with_exactly_its_fields(name: str) -> None:
+    fields = {field.name for field in dataclasses.fields(EVENTS[name])}
+    wire = {"for" if field == "cause" else field for field in fields}
+
+    promised = SCHEMAS[name]["properties"]["data"]
+    promised = SCHEMAS["Waiting"] if "$ref" in promised else promised
+
+    assert SCHEMAS[name]["properties"]["type"] == {"const": name}
+    assert set(promised["properties"]) == wire
+    assert set(promised["required"]) == wire
+
+
+def test_the_log_has_the_events_that_are_promised_and_a_stream_has_those_and_its_own() -> None:
+    def names(of: str, key: str) -> set[str]:
+        return {each["$ref"].rpartition("/")[2] for each in SCHEMAS[of][key]}
+
+    assert names("Event", "oneOf") == set(EVENTS)
+    assert names("StreamEvent", "anyOf") == {"Event"} | NOT_IN_THE_LOG
+
+
+def test_what_a_stream_says_for_itself_is_promised() -> None:
+    said = {
+        name
+        for path in SOURCE.rglob("*.py")
+        for name in re.findall(r'ephemeral\(\s*"([a-z_.]+)"', path.read_text())
+    }
+
+    assert said
+    assert said <= NOT_IN_THE_LOG
+
+
+def test_every_code_that_the_source_names_is_promised() -> None:
+    promised = codes_of("ProblemCode").keys() | codes_of("FailureCode").keys()
+
+    assert named_codes().keys() - promised == UNSEEN
+
+
+def test_every_code_that_is_promised_is_named_in_the_source() -> None:
+    promised = codes_of("ProblemCode").keys() | codes_of("FailureCode").keys()
+
+    assert promised - named_codes().keys() == set()
+
+
+def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
+    promised = codes_of("ProblemCode")
+    answered = {
+        code: {status for status in statuses if status}
+        for code, statuses in named_codes().items()
+        if code not in UNSEEN
+    }
+
+    wrong = {
+        (code, status)
+        for code, statuses in answered.items()
+        for status in statuses
+        if not promised.get(code, "").startswith(f"{status}: ")
+    }
+
+    assert wrong == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("AgentCreate", AgentSpec),
+        ("AgentChange", AgentSpec),
+        ("ApprovalDecision", ApprovalDecision),
+        ("ApprovalDecisions", ApprovalDecisions),
+        ("Cache", CacheSpec),
+        ("InputMessage", InputMessageBody),
+        ("KeyCreate", KeySpec),
+        ("Limits", LimitsSpec),
+        ("Policy", PolicySpec),
+        ("RunCancel", RunCancel),
+        ("RunCreate", RunCreate),
+        ("SecretValue", SecretValue),
+        ("SessionChange", SessionChange),
+        ("SessionCreate", SessionCreate),
+    ],
+)
+def test_a_body_is_promised_with_the_fields_that_are_taken(
+    name: str, model: type[BaseModel]
+) -> None:
+    needed = {field for field, told in model.model_fields.items() if told.is_required()}
+
+    promised = SCHEMAS[name]
+
+    assert promised["additionalProperties"] is False
+    assert set(promised["properties"]) == set(model.model_fields)
+    assert set(promised.get("required", [])) == (set() if name == "AgentChange" else needed)
+
+
+def test_the_scopes_are_promised() -> None:
+    assert set(SCHEMAS["Scope"]["enum"]) == set(SCOPES)
+
+
+def test_every_example_is_what_its_schema_says() -> None:
+    document = DRAFT202012.create_resource(CONTRACT)
+    registry: Registry[Any] = Registry().with_resource("urn:contract", document)
+    examples = list(_examples())
+
+    for schema, example in examples:
+        absolute = _absolute(schema)
+        Draft202012Validator(
+            absolute, registry=registry, format_checker=Draft202012Validator.FORMAT_CHECKER
+        ).validate(example)
+
+    assert len(examples) > 15
+
+
+def _examples() -> Iterator[tuple[Any, Any]]:
+    """Yield schemas with their examples: of bodies, of parameters, and those of schemas."""
+    for part in within(CONTRACT):
+        schema = part.get("schema", part)
+        if "example" in part:
+            yield schema, part["example"]
+        match part.get("examples"):
+            case dict(named):
+                for each in named.values():
+                    yield schema, each["value"]
+            case list(listed):
+                for each in listed:
+                    yield part, each
+            case _:
+                pass
+
+
+def _absolute(schema: Any) -> Any:
+    """Return the schema with references that do not depend on where it stands."""
+    if isinstance(schema, dict):
+        return {
+            key: f"urn:contract{value}" if key == "$ref" else _absolute(value)
+            for key, value in schema.items()
+        }
+    return [_absolute(each) for each in schema] if isinstance(schema, list) else schema

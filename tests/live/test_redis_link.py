@@ -1,0 +1,425 @@
+"""Two processes and a Redis between them, which may be slow, full of holes, or gone."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from milepost.live.frames import Frame
+from milepost.live.hub import Hub, LiveText, RunTail
+from milepost.live.redis_link import OUT_MAX, TEXT_TTL_S, RedisLink
+from tests.journeys.proxy import Proxy, proxied
+
+TIMEOUT_S = 10
+RETRY_S = 0.02
+TEXT = "Grüße, 👩‍🚀 e\u0301lan — 漢字."
+
+
+class Process:
+    """A hub with its link, and what it is told about one run."""
+
+    def __init__(self, url: str, run_id: str) -> None:
+        self.hub = Hub()
+        self.link = self.hub.link = RedisLink(url, self.hub, retry_s=RETRY_S)
+        self.run_id = run_id
+
+    def publish(self, *seqs: int) -> None:
+        """Show events of the run."""
+        self.hub.publish(self.run_id, [Frame(self.run_id, seq, "step.started", 0, b"{}")
+                                       for seq in seqs])  # fmt: skip
+
+    def write(self, text: LiveText, *pieces: str) -> None:
+        """Write pieces of a text, live."""
+        for piece in pieces:
+            self.hub.write(self.run_id, text, piece)
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator["Ear"]:
+        """Listen to the run as a stream does."""
+        with self.hub.listen(self.run_id) as (tail, woken):
+            try:
+                await self.hub.follow(self.run_id)
+                yield Ear(tail, woken)
+            finally:
+                self.hub.leave(self.run_id)
+
+
+class Ear:
+    """What a listener has heard."""
+
+    def __init__(self, tail: RunTail, woken: asyncio.Event) -> None:
+        self.tail = tail
+        self._woken = woken
+
+    async def until(self, heard: Callable[[RunTail], bool]) -> None:
+        """Wait until this was heard."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while not heard(self.tail):
+                self._woken.clear()
+                await self._woken.wait()
+
+    async def knows(self, seq: int) -> None:
+        """Wait until the log is known to reach so far."""
+        await self.until(lambda tail: (tail.known or 0) >= seq)
+
+    async def reads(self, written: str, message_id: str = "msg_1") -> None:
+        """Wait until a text has come so far."""
+        await self.until(lambda _: self.read(message_id) == written)
+
+    def read(self, message_id: str = "msg_1") -> str:
+        """Return what was heard of a text."""
+        found = self.tail.texts.get(("message.delta", message_id))
+        return found.text if found else ""
+
+
+@pytest.fixture
+def run_id() -> str:
+    return f"run_{uuid.uuid4().hex}"
+
+
+@contextlib.asynccontextmanager
+async def started(url: str, run_id: str, *, alive: bool = True) -> AsyncIterator[Process]:
+    """Have a process whose link runs."""
+    process = Process(url, run_id)
+    task = asyncio.create_task(process.link.run())
+    try:
+        if alive:
+            await up(process)
+        yield process
+        assert not task.done(), "the link has died"
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def up(process: Process) -> None:
+    await asyncio.wait_for(process.link.up.wait(), TIMEOUT_S)
+
+
+@pytest.fixture
+async def here(redis_url: str, run_id: str) -> AsyncIterator[Process]:
+    async with started(redis_url, run_id) as process:
+        yield process
+
+
+@pytest.fixture
+async def there(redis_url: str, run_id: str) -> AsyncIterator[Process]:
+    async with started(redis_url, run_id) as process:
+        yield process
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_url) as redis:
+        yield redis
+
+
+def a_text(message_id: str = "msg_1") -> LiveText:
+    return LiveText("message.delta", message_id, 4)
+
+
+async def flushed(process: Process, ear: Ear, seq: int) -> None:
+    """Wait until all that was said before has arrived, since what follows has."""
+    process.publish(seq)
+    await ear.knows(seq)
+
+
+# --- What is heard ---
+
+
+async def test_an_event_here_is_a_hint_there(here: Process, there: Process) -> None:
+    async with there.following() as ear:
+        here.publish(1, 2)
+        here.publish(3)
+
+        await ear.knows(3)
+        assert ear.tail.behind(0) is None  # The data is in the log, and only there.
+
+
+async def test_a_bell_rings_in_every_process(here: Process, there: Process) -> None:
+    bell = uuid.uuid4().hex
+
+    with there.hub.bell(bell) as far, here.hub.bell(bell) as near:
+        here.hub.ring(bell)
+        assert near.is_set()
+
+        await asyncio.wait_for(far.wait(), TIMEOUT_S)
+
+
+async def test_text_is_read_there_while_it_is_written_here(here: Process, there: Process) -> None:
+    text = a_text()
+
+    async with there.following() as ear:
+        for end in range(len(TEXT)):
+            here.write(text, TEXT[end])
+            await ear.reads(TEXT[: end + 1])
+
+    [heard] = ear.tail.texts.values()
+    assert (heard.kind, heard.id, heard.after_seq) == ("message.delta", "msg_1", 4)
+
+
+@pytest.mark.parametrize("cut", range(1, len(TEXT)))
+async def test_whoever_joins_in_the_middle_has_the_text_so_far(
+    here: Process, there: Process, cut: int
+) -> None:
+    text = a_text()
+    async with there.following() as ear:
+        here.write(text, *TEXT[:cut])
+        await flushed(here, ear, 5)
+
+    async with there.following() as ear:
+        assert ear.read() == TEXT[:cut]
+        here.write(text, TEXT[cut:])
+        await ear.reads(TEXT)
+
+
+async def test_a_process_that_hears_itself_doubles_nothing(here: Process) -> None:
+    text = a_text()
+
+    async with here.following() as ear:
+        here.write(text, "Hel", "lo")
+        await flushed(here, ear, 5)
+        here.write(text, "!")
+
+        assert ear.read() == "Hello!"
+
+
+async def test_several_texts_are_kept_apart(here: Process, there: Process) -> None:
+    first, second = a_text("msg_1"), a_text("msg_2")
+    async with there.following() as ear:
+        here.write(first, "one")
+        here.write(second, "two")
+        await flushed(here, ear, 5)
+
+    async with there.following() as ear:
+        assert (ear.read("msg_1"), ear.read("msg_2")) == ("one", "two")
+
+
+# --- What is kept, and for how long ---
+
+
+async def keys(redis: Redis, run_id: str) -> list[bytes]:
+    return [key async for key in redis.scan_iter(f"milepost:live:{run_id}*")]
+
+
+async def test_what_is_being_written_is_forgotten_by_itself(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    async with there.following() as ear:
+        here.write(a_text(), "Hello")
+        await flushed(here, ear, 5)
+
+    found = await keys(redis, here.run_id)
+    assert len(found) == 2
+    for key in found:
+        assert 0 < await redis.ttl(key) <= TEXT_TTL_S
+
+
+async def test_a_text_that_is_complete_is_removed(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    text = a_text()
+    async with there.following() as ear:
+        here.write(text, "Hello")
+        here.hub.close_text(here.run_id, text)
+        await flushed(here, ear, 5)
+
+    assert await keys(redis, here.run_id) == []
+
+
+async def test_a_run_that_nobody_listens_to_is_not_subscribed_to(
+    there: Process, redis: Redis
+) -> None:
+    channel = f"milepost:run:{there.run_id}"
+
+    async with there.following():
+        assert (await redis.pubsub_numsub(channel))[0][1] == 1
+
+    async with asyncio.timeout(TIMEOUT_S):
+        while (await redis.pubsub_numsub(channel))[0][1]:
+            pass
+
+
+async def test_a_run_may_be_followed_again(here: Process, there: Process) -> None:
+    for seq in range(5, 15):
+        async with there.following() as ear:
+            here.publish(seq)
+            await ear.knows(seq)
+
+
+# --- What goes wrong ---
+
+
+async def test_what_it_does_not_understand_is_no_reason_to_die(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    async with there.following() as ear:
+        for said in (b"\xff", b"[]", b'{"later":1}', b'{"text":{},"offset":0,"piece":"x"}'):
+            await redis.publish(f"milepost:run:{there.run_id}", said)
+        await redis.publish("milepost:bells", b"\xff")
+
+        await flushed(here, ear, 5)
+
+
+async def test_a_buffer_that_lost_its_beginning_is_not_read(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    """Redis was emptied meanwhile, and fills up with NUL what it has not been told."""
+    text = a_text()
+    async with there.following() as ear:
+        here.write(text, "Hello, ")
+        await flushed(here, ear, 5)
+        await redis.delete(*await keys(redis, here.run_id))
+        here.write(text, "world")
+        await flushed(here, ear, 6)
+
+    async with there.following() as ear:
+        assert ear.read() == ""
+
+
+async def test_pieces_that_were_dropped_leave_no_hole(here: Process, there: Process) -> None:
+    """More was said than can wait to be sent: the oldest goes, and the text is written anew."""
+    text = a_text()
+    pieces = [chr(0x4E00 + number % 500) for number in range(OUT_MAX + 50)]
+    here.write(text, *pieces)
+
+    async with there.following() as ear:
+        await flushed(here, ear, 5)
+    async with there.following() as ear:
+        assert ear.read() == "".join(pieces)
+
+
+@contextlib.asynccontextmanager
+async def behind_proxy(redis_url: str, run_id: str) -> AsyncIterator[tuple[Process, Proxy]]:
+    async with proxied(redis_url) as (url, proxy), started(url, run_id) as process:
+        yield process, proxy
+
+
+async def restarted(proxy: Proxy) -> None:
+    """Have the proxy take connections again, on its old port."""
+    proxy._server = await asyncio.start_server(proxy._accept, "127.0.0.1", proxy.port)
+
+
+async def down(process: Process) -> None:
+    """Wait until the link has noticed."""
+    await asyncio.wait_for(process.link.down.wait(), TIMEOUT_S)
+
+
+async def test_a_redis_that_dies_is_noticed_and_disturbs_nobody(
+    redis_url: str, run_id: str
+) -> None:
+    async with behind_proxy(redis_url, run_id) as (process, proxy), process.following() as ear:
+        await proxy.cut()
+        await down(process)
+        assert not process.link.alive
+        process.publish(1)
+        process.write(a_text(), "Hello")
+        process.hub.close_text(run_id, a_text())
+        process.hub.ring("queue")
+
+        await ear.reads("Hello")  # In this process all goes on.
+
+
+async def test_whoever_comes_while_redis_is_away_does_not_wait(redis_url: str, run_id: str) -> None:
+    async with behind_proxy(redis_url, run_id) as (process, proxy):
+        await proxy.cut()
+        await down(process)
+
+        for _ in range(50):
+            async with asyncio.timeout(TIMEOUT_S / 10), process.following():
+                pass
+
+
+async def test_a_redis_that_comes_back_is_found_again(
+    redis_url: str, run_id: str, there: Process
+) -> None:
+    async with behind_proxy(redis_url, run_id) as (process, proxy), process.following() as ear:
+        await proxy.cut()
+        await down(process)
+        await restarted(proxy)
+        await up(process)
+
+        await asyncio.wait_for(heard_again(there, ear), TIMEOUT_S)
+
+
+async def heard_again(there: Process, ear: Ear) -> None:
+    """Publish until it is heard: the channels are subscribed to a moment after the connection."""
+    seq = 0
+    while ear.tail.known is None:
+        seq += 1
+        there.publish(seq)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ear.knows(seq), 0.05)
+
+
+async def test_a_text_that_was_written_through_an_outage_is_whole_for_whoever_joins(
+    redis_url: str, run_id: str, there: Process
+) -> None:
+    text = a_text()
+    async with behind_proxy(redis_url, run_id) as (process, proxy):
+        process.write(text, "Grüße, ")
+        await proxy.cut()
+        await down(process)
+        process.write(text, "👩‍🚀 ")
+        await restarted(proxy)
+        await up(process)
+        process.write(text, "and all")
+        async with there.following() as ear:
+            process.publish(9)
+            await ear.knows(9)
+
+    async with there.following() as ear:
+        assert ear.read() == "Grüße, 👩‍🚀 and all"
+
+
+async def test_coming_and_going_through_outages_breaks_nothing(
+    redis_url: str, run_id: str, there: Process
+) -> None:
+    async with behind_proxy(redis_url, run_id) as (process, proxy):
+        stop = asyncio.Event()
+
+        async def restless(number: int) -> None:
+            while not stop.is_set():
+                process.run_id = f"{run_id}_{number}"
+                async with process.following():
+                    process.publish(1)
+                    await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(5):
+                tasks.create_task(restless(number))
+            for _ in range(3):
+                await proxy.cut()
+                await down(process)
+                await restarted(proxy)
+                await up(process)
+            stop.set()
+
+        process.run_id = run_id
+        async with process.following() as ear:
+            await asyncio.wait_for(heard_again(there, ear), TIMEOUT_S)
+
+
+async def test_a_redis_that_is_not_there_is_asked_for_with_pauses(run_id: str) -> None:
+    knocks: list[float] = []
+    third = asyncio.Event()
+
+    async def slam(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        knocks.append(asyncio.get_running_loop().time())
+        if len(knocks) >= 3:
+            third.set()
+        writer.close()
+
+    server = await asyncio.start_server(slam, "127.0.0.1", 0)
+    url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    async with started(url, run_id, alive=False) as process:
+        await asyncio.wait_for(third.wait(), TIMEOUT_S)
+        assert not process.link.alive
+    server.close()
+    await server.wait_closed()
+
+    assert knocks[2] - knocks[0] >= RETRY_S

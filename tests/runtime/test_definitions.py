@@ -1,0 +1,104 @@
+"""Agents' definitions: what is stored of a version is what comes back, by whatever version."""
+
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from milepost.core.agents import Agent, Limits
+from milepost.core.errors import NotFoundError
+from milepost.core.policy import Policy
+from milepost.runtime.agent_spec import AgentSpec, agent_of, show_spec
+from milepost.runtime.definitions import Definitions, decode_definition, encode_definition
+from milepost.store import agents
+from tests.runtime.workshop import TENANT, Workshop
+
+NAMES = st.lists(st.text(max_size=8), max_size=3).map(tuple)
+AGENTS = st.builds(
+    Agent,
+    id=st.just("agt_1"),
+    version=st.just(3),
+    name=st.text(min_size=1, max_size=8),
+    model=st.just("openai/gpt-5-mini"),
+    instructions=st.text(max_size=20),
+    tools=NAMES,
+    policy=st.none() | st.builds(Policy, NAMES, NAMES, NAMES),
+    limits=st.builds(Limits, max_steps=st.integers(1, 9), temperature=st.none() | st.just(0.5)),
+    cache_ttl_s=st.none() | st.just(3.5),
+    metadata=st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=3),
+)
+
+
+@settings(deadline=None)
+@given(AGENTS)
+def test_a_definition_comes_back_as_it_was_stored(agent: Agent) -> None:
+    assert decode_definition("agt_1", 3, encode_definition(agent)) == agent
+
+
+@settings(deadline=None)
+@given(AGENTS)
+def test_equal_agents_are_stored_alike(agent: Agent) -> None:
+    assert encode_definition(agent) == encode_definition(replace(agent, id="agt_2", version=9))
+
+
+def test_a_definition_of_another_version_is_read_as_far_as_it_is_known() -> None:
+    later = orjson.dumps(
+        {"name": "clerk", "model": "openai/m", "limits": {"max_steps": 2, "spins": 3}, "mood": "ok"}
+    ).decode()
+
+    agent = decode_definition("agt_1", 1, later)
+
+    assert agent.limits == Limits(max_steps=2)
+    assert agent.policy is None
+
+
+async def test_a_version_stays_readable_when_its_agent_is_gone(shop: Workshop) -> None:
+    agent = shop.agent()
+    await shop.store.write(
+        agents.create(TENANT, agent.name, encode_definition(agent), agent_id=agent.id, now_ms=0)
+    )
+    await shop.store.write(agents.delete(TENANT, agent.id, now_ms=0))
+    definitions = Definitions(shop.store)
+
+    assert await definitions.get(TENANT, agent.id, 1) == agent
+    assert await definitions.get(TENANT, agent.id, 1) is await definitions.get(TENANT, agent.id, 1)
+    with pytest.raises(NotFoundError):
+        await definitions.get(TENANT, agent.id, 2)
+
+
+def test_a_spec_says_everything_that_an_agent_is() -> None:
+    said = {
+        "name": "clerk",
+        "model": "openai/gpt-5-mini",
+        "instructions": "Be kind.",
+        "tools": ["add"],
+        "policy": {"deny": ["x"], "ask": ["y"], "allow": ["z"]},
+        "cache": {"ttl_s": 3.0},
+        "limits": {"max_steps": 2, "retry_backoff_s": 0.0, "rate_limit_cooldown_s": 0.5},
+        "metadata": {"team": "blue"},
+    }
+
+    shown = show_spec(agent_of(AgentSpec.model_validate(said)))
+
+    limits = shown.pop("limits")
+    assert shown == {key: value for key, value in said.items() if key != "limits"}
+    assert limits["max_steps"] == 2
+    assert limits["retry_backoff_s"] == 0.0
+    assert limits["tool_timeout_s"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("model", "gpt-5", "a model is <provider>/<model>"),
+        ("tools", ["add", "add"], "a tool is named twice"),
+        ("mood", "good", "Extra inputs are not permitted"),
+        ("limits", {"retry_backoff_s": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_what_a_spec_cannot_mean_is_refused(field: str, value: object, told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        AgentSpec.model_validate({"name": "clerk", "model": "openai/m", field: value})

@@ -1,0 +1,54 @@
+"""The net under the hints: whoever listens hears of what no hint told."""
+
+import asyncio
+
+from milepost.core.events import StepStarted
+from milepost.live.frames import Frame
+from milepost.live.hub import Hub
+from milepost.providers.scripted import saying
+from milepost.runtime.poll import Poller
+from tests.runtime.workshop import TIMEOUT_S, Workshop
+
+
+async def test_what_another_process_wrote_is_found_without_a_hint(shop: Workshop) -> None:
+    elsewhere = Hub()
+    run = await shop.queue()
+    poller = Poller(shop.store, elsewhere, lambda: True, hinted_s=0.001)
+
+    polling = asyncio.create_task(poller.run())
+    with elsewhere.listen(run.id) as (tail, woken):
+        await shop.go_on([saying("Hello.")])
+        head = len(await shop.log(run.id))
+        async with asyncio.timeout(TIMEOUT_S):
+            while tail.known != head:
+                await woken.wait()
+                woken.clear()
+    polling.cancel()
+
+
+async def test_it_looks_more_often_where_nothing_hints(shop: Workshop) -> None:
+    elsewhere = Hub()
+    run = await shop.queue()
+    poller = Poller(shop.store, elsewhere, lambda: False, blind_s=0.001)
+
+    polling = asyncio.create_task(poller.run())
+    with elsewhere.listen(run.id) as (tail, woken):
+        await asyncio.wait_for(woken.wait(), TIMEOUT_S)
+    polling.cancel()
+
+    assert tail.known == 1
+
+
+async def test_a_listener_that_knows_it_all_is_left_alone(shop: Workshop) -> None:
+    elsewhere = Hub()
+    run = await shop.queue()
+    other = await shop.queue()
+    poller = Poller(shop.store, elsewhere, lambda: False, blind_s=0.001)
+
+    with elsewhere.listen(run.id) as (tail, woken), elsewhere.listen(other.id) as (_, rings):
+        tail.add([Frame(run.id, 1, StepStarted.type, 0, b"{}")])
+        polling = asyncio.create_task(poller.run())
+        await asyncio.wait_for(rings.wait(), TIMEOUT_S)
+        polling.cancel()
+
+        assert not woken.is_set()

@@ -1,0 +1,165 @@
+"""A run whose worker died, or may have: nothing is lost, and nothing happens twice."""
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import pytest
+
+from milepost.core.decide import UNKNOWN_OUTCOME
+from milepost.core.errors import FencedError
+from milepost.core.events import (
+    MessageAborted,
+    MessageCompleted,
+    ToolCallInterrupted,
+    ToolCallStarted,
+)
+from milepost.core.repetition import ToolEffect
+from milepost.providers.scripted import Scripted, calling, saying
+from milepost.tools import ToolContext, tool
+from tests.runtime.workshop import (
+    TIMEOUT_S,
+    Held,
+    Workshop,
+    of,
+)
+
+
+@pytest.mark.parametrize(("effect", "attempts"), [("read", 2), ("idempotent", 2), ("once", 1)])
+async def test_what_a_dead_worker_had_begun_is_recovered_by_its_effect(
+    shop: Workshop, effect: ToolEffect, attempts: int
+) -> None:
+    began = asyncio.Event()
+    keys: list[str] = []
+
+    @tool(effect=effect)
+    async def act(context: ToolContext) -> str:
+        """Act; the first worker dies over it."""
+        keys.append(context.idempotency_key)
+        began.set()
+        if context.attempt == 1:
+            await asyncio.Event().wait()
+        return "acted"
+
+    run = await shop.queue()
+    claim = await shop.claim()
+    driven = await shop.driving(claim, shop.agent(act), shop.means([calling(("act", {}))], act))
+    dying = asyncio.create_task(driven.run())
+    await asyncio.wait_for(began.wait(), TIMEOUT_S)
+    successor = await shop.take_over()
+    dying.cancel()
+    await asyncio.wait({dying})
+
+    model = Scripted([saying("Well.")])
+    await shop.go_on(model, act, claim=successor)
+
+    log = await shop.log(run.id)
+    assert len(of(log, ToolCallStarted)) == len(keys) == attempts
+    assert len(set(keys)) == 1
+    [interrupted] = of(log, ToolCallInterrupted)
+    assert interrupted.then == ("repeat" if attempts == 2 else "tell_model")
+    told = model.requests[0].messages[-1].content
+    assert told == "acted" if attempts == 2 else UNKNOWN_OUTCOME.message in told
+
+
+async def test_a_message_that_a_dead_worker_had_begun_is_aborted_and_begun_anew(
+    shop: Workshop,
+) -> None:
+    model = Held()
+    run = await shop.queue()
+    claim = await shop.claim()
+    driven = await shop.driving(claim, shop.agent(), shop.means(model))
+    dying = asyncio.create_task(driven.run())
+    await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+    successor = await shop.take_over()
+    dying.cancel()
+    await asyncio.wait({dying})
+
+    await shop.go_on([saying("Anew.")], claim=successor)
+
+    log = await shop.log(run.id)
+    assert of(log, MessageAborted)[0].message_id == "msg_1"
+    assert of(log, MessageCompleted)[0].message_id == "msg_2"
+
+
+async def test_who_lost_the_run_writes_nothing_more_and_stops_all_work(shop: Workshop) -> None:
+    began, stopped = asyncio.Event(), asyncio.Event()
+    release = asyncio.Event()
+
+    @tool
+    async def linger() -> None:
+        """Linger."""
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @tool(effect="read")
+    async def quick() -> str:
+        """Come back when it is too late."""
+        await release.wait()
+        return "late"
+
+    run = await shop.queue()
+    claim = await shop.claim()
+    means = shop.means([calling(("linger", {}), ("quick", {}))], linger, quick)
+    driven = await shop.driving(claim, shop.agent(linger, quick), means)
+    driving = asyncio.create_task(driven.run())
+    await asyncio.wait_for(began.wait(), TIMEOUT_S)
+    await shop.take_over()
+    before = await shop.types(run.id)
+
+    release.set()
+    with pytest.raises(FencedError):
+        await asyncio.wait_for(driving, TIMEOUT_S)
+
+    assert stopped.is_set()
+    assert await shop.types(run.id) == before
+
+
+async def test_who_reads_late_does_not_take_a_successors_log_for_its_own(shop: Workshop) -> None:
+    run = await shop.queue()
+    claim = replace(await shop.claim(), entries=None)
+    await shop.take_over()
+
+    driven = await shop.driving(claim, shop.agent(), shop.means([saying("never")]))
+
+    with pytest.raises(FencedError):
+        await asyncio.wait_for(driven.run(), TIMEOUT_S)
+    assert await shop.types(run.id) == ["run.queued", "run.started", "run.resumed"]
+
+
+async def test_nothing_new_is_begun_once_the_lease_may_have_lapsed(shop: Workshop) -> None:
+    model = Scripted([saying("never")])
+    await shop.queue()
+    claim = await shop.claim()
+    shop.lease.lapsed = True
+
+    driven = await shop.driving(claim, shop.agent(), shop.means(model))
+
+    with pytest.raises(FencedError, match="may have lapsed"):
+        await asyncio.wait_for(driven.run(), TIMEOUT_S)
+    assert model.requests == []
+
+
+async def test_a_bug_in_a_provider_is_not_swallowed(shop: Workshop) -> None:
+    await shop.queue()
+
+    with pytest.raises(ZeroDivisionError):
+        await shop.go_on([ZeroDivisionError("a bug")])
+
+
+async def test_a_blocked_thread_does_not_hold_up_the_others(shop: Workshop) -> None:
+    barrier = threading.Barrier(2, timeout=TIMEOUT_S)
+
+    @tool(effect="read")
+    def meet() -> str:
+        """Wait for the other one."""
+        barrier.wait()
+        return "met"
+
+    model = Scripted([calling(("meet", {}), ("meet", {})), saying("Both.")])
+    await shop.driven(model, meet)
+
+    assert [message.content for message in model.requests[1].messages[-2:]] == ["met", "met"]

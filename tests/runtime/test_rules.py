@@ -1,0 +1,79 @@
+"""What becomes of a call: does it exist, does it fit, may it; anything but a plain yes is no."""
+
+import pytest
+
+from milepost.core.agents import Agent
+from milepost.core.decide import Ask, Refuse, Reject, Ruling, Run
+from milepost.core.json import Json
+from milepost.core.messages import ToolCall
+from milepost.core.policy import Policy
+from milepost.runtime.rules import rules_for
+from milepost.tools import Registry, tool, tool_of
+
+
+@tool(effect="read")
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(requires_approval=True)
+def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
+
+
+TOOLS = Registry([tool_of(add), tool_of(pay)])
+
+
+def ruled(
+    name: str, arguments: dict[str, Json], policy: Policy | None = None, **call: str
+) -> Ruling:
+    agent = Agent("agt_1", 1, "clerk", "test/model", tools=("add", "pay", "gone"), policy=policy)
+    return rules_for(agent, TOOLS).judge(ToolCall("call_1_0", name, arguments, **call))
+
+
+def test_a_call_runs_with_its_arguments_mended() -> None:
+    assert ruled("add", {"a": "2"}) == Run({"a": 2}, "read")
+
+
+def test_a_tool_may_ask_by_itself() -> None:
+    ruling = ruled("pay", {"cents": 5})
+
+    assert ruling == Ask({"cents": 5}, "once", "tool: pay requires approval")
+
+
+def test_a_policy_asks_and_denies() -> None:
+    assert ruled("add", {"a": 1, "b": 1}, Policy(ask=("a*",))) == Ask(
+        {"a": 1, "b": 1}, "read", "policy: ask a*"
+    )
+    assert ruled("pay", {"cents": 5}, Policy(deny=("pay",))) == Refuse("policy", "policy: deny pay")
+
+
+@pytest.mark.parametrize("name", ["sing", "gone"])
+def test_a_tool_that_is_not_there_is_named_with_those_that_are(name: str) -> None:
+    ruling = ruled(name, {})
+
+    assert isinstance(ruling, Reject)
+    assert ruling.error.code == "unknown_tool"
+    assert ruling.error.message == f"there is no tool {name!r}; the tools are: add, pay"
+
+
+def test_arguments_that_do_not_fit_are_explained_before_anybody_is_asked() -> None:
+    ruling = ruled("pay", {"cents": "many"})
+
+    assert isinstance(ruling, Reject)
+    assert ruling.error.code == "invalid_arguments"
+
+
+def test_arguments_that_are_no_object_are_shown_as_they_were_written() -> None:
+    ruling = ruled("pay", {}, malformed='{"cents": ')
+
+    assert isinstance(ruling, Reject)
+    assert """'{"cents": '""" in ruling.error.message
+
+
+def test_the_agents_limits_are_the_loops() -> None:
+    agent = Agent("agt_1", 1, "clerk", "test/model")
+
+    assert rules_for(agent, TOOLS).limits is agent.limits

@@ -1,0 +1,109 @@
+"""A fresh database of each kind for every test: copies of one that was migrated."""
+
+import asyncio
+import contextlib
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from milepost.store.address import Address, PostgresAddress, SqliteAddress
+from milepost.store.engine import Engine
+from milepost.store.migrate import migrate
+from milepost.store.opening import open_engine
+from milepost.store.store import Store
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file."""
+    path = tmp_path_factory.mktemp("template") / "milepost.db"
+    migrate(SqliteAddress(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_url: str) -> Iterator[str]:
+    """The name of a migrated database."""
+    with database(postgres_url) as name:
+        migrate(PostgresAddress(named(postgres_url, name)))
+        yield name
+
+
+@pytest.fixture
+def sqlite_address(sqlite_template: Path, tmp_path: Path) -> SqliteAddress:
+    """A file of the test's own."""
+    return SqliteAddress(Path(shutil.copy(sqlite_template, tmp_path / "milepost.db")))
+
+
+@pytest.fixture
+def postgres_address(postgres_url: str, postgres_template: str) -> Iterator[PostgresAddress]:
+    """A database of the test's own."""
+    with database(postgres_url, postgres_template) as name:
+        yield PostgresAddress(named(postgres_url, name))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest) -> Address:
+    """A migrated database of each kind."""
+    found: Address = request.getfixturevalue(f"{request.param}_address")
+    return found
+
+
+@pytest.fixture
+async def engine(address: Address) -> AsyncIterator[Engine]:
+    """An engine on such a database."""
+    async with opened(address) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def store(engine: Engine) -> AsyncIterator[Store]:
+    """A store on such a database, its group commits served."""
+    async with serving(Store(engine)) as store:
+        yield store
+
+
+@contextlib.asynccontextmanager
+async def opened(address: Address) -> AsyncIterator[Engine]:
+    """Open an engine, and close it."""
+    engine = await open_engine(address, pool_max=4)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(store: Store) -> AsyncIterator[Store]:
+    """Serve the store's group commits."""
+    serving = asyncio.create_task(store.run())
+    try:
+        yield store
+    finally:
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+@contextlib.contextmanager
+def database(server: str, template: str = "template1") -> Iterator[str]:
+    """Make a database, and drop it."""
+    name = f"milepost_{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        try:
+            yield name
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def named(server: str, name: str) -> str:
+    """Return the URL of the database `name` on the same server."""
+    parts = conninfo_to_dict(server)
+    password = f":{parts['password']}" if parts.get("password") else ""
+    return f"postgresql://{parts['user']}{password}@{parts['host']}:{parts['port']}/{name}"

@@ -1,0 +1,48 @@
+"""Addresses of databases: two kinds are known, and no password is ever shown."""
+
+from pathlib import Path
+
+import pytest
+
+from milepost.core.errors import ConfigurationError
+from milepost.store.address import PostgresAddress, SqliteAddress, parse_address
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [("sqlite:///some/file.db", "some/file.db"), ("sqlite:////tmp/file.db", "/tmp/file.db")],
+)
+def test_a_file_s_address_names_its_path(url: str, path: str) -> None:
+    address = parse_address(url)
+
+    assert address == SqliteAddress(Path(path))
+    assert address.sqlalchemy_url == url
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_every_spelling_of_postgres_is_the_same_address(scheme: str) -> None:
+    address = parse_address(f"{scheme}://ann@localhost:5432/milepost")
+
+    assert address == PostgresAddress("postgresql://ann@localhost:5432/milepost")
+    assert address.sqlalchemy_url == "postgresql+psycopg://ann@localhost:5432/milepost"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:opensesame@db:5432/milepost",
+        "postgresql://ann:open@sesame@db:5432/milepost?password=opensesame",
+        "postgresql://db:5432/milepost?user=ann&password=opensesame",
+    ],
+)
+def test_no_password_is_shown(url: str) -> None:
+    assert parse_address(url).shown == "Postgres at db:5432/milepost"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mysql://localhost/x", "sqlite://", "sqlite:///", "milepost.db", "", "sqlite:///:memory:"],
+)
+def test_anything_else_is_refused_with_what_would_do(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"sqlite:///path|name a file"):
+        parse_address(url)

@@ -1,0 +1,277 @@
+"""The two engines: what a write and a read are, and what becomes of them when things break."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import bindparam, insert, select
+
+from milepost.core.errors import ConflictError
+from milepost.store import engine_sqlite, schema, secrets
+from milepost.store.address import Address, PostgresAddress, SqliteAddress
+from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
+from milepost.store.engine_postgres import PostgresEngine
+from milepost.store.engine_sqlite import GROUP_MAX, SqliteEngine
+from milepost.store.migrate import migrate
+from milepost.store.opening import open_thread_store
+from milepost.store.thread import PostgresThreadStore
+from milepost.store.work import Statement, Work
+from tests.store.conftest import opened
+from tests.store.making import TENANT
+
+ROUNDS = 20
+AT_ONCE = 4
+
+
+def put(name: str) -> Work[None]:
+    return secrets.put(TENANT, name, "sealed", 1)
+
+
+def names() -> Work[list[str]]:
+    return secrets.names(TENANT)
+
+
+def put_and_fail(name: str) -> Work[None]:
+    yield from put(name)
+    raise ConflictError("changed my mind")
+
+
+ADD = Statement(
+    insert(schema.secrets).values(
+        tenant=bindparam("tenant"), name=bindparam("name"), ciphertext="sealed"
+    )
+)
+NAMES = Statement(select(schema.secrets.c.name).order_by(schema.secrets.c.name))
+
+
+def put_twice(name: str) -> Work[None]:
+    yield ADD(tenant=TENANT, name=name)
+    yield ADD(tenant=TENANT, name=name)
+
+
+def put_both_at_once(one: str, other: str) -> Work[list[str]]:
+    first, second, found = yield (
+        ADD(tenant=TENANT, name=one),
+        ADD(tenant=TENANT, name=other),
+        NAMES(),
+    )
+    assert (first, second) == ([], [])
+    return [name for (name,) in found]
+
+
+async def test_what_was_written_is_read(engine: Engine) -> None:
+    await engine.write(put("a"))
+
+    assert await engine.read(names()) == ["a"]
+
+
+async def test_a_write_that_raises_leaves_no_trace(engine: Engine) -> None:
+    with pytest.raises(ConflictError):
+        await engine.write(put_and_fail("a"))
+
+    assert await engine.read(names()) == []
+
+
+async def test_a_row_that_is_there_already_is_a_collision(engine: Engine) -> None:
+    with pytest.raises(CollisionError):
+        await engine.write(put_twice("a"))
+
+    assert await engine.read(names()) == []
+
+
+async def test_statements_that_go_together_are_answered_together(engine: Engine) -> None:
+    assert await engine.write(put_both_at_once("a", "b")) == ["a", "b"]
+
+
+async def test_work_that_asks_for_nothing_is_done_too(engine: Engine) -> None:
+    def nothing() -> Work[int]:
+        yield ()
+        return 7
+
+    assert await engine.write(nothing()) == 7
+    assert await engine.read(nothing()) == 7
+
+
+async def test_writes_at_once_are_each_all_or_nothing(engine: Engine) -> None:
+    wanted = [f"{number:03}" for number in range(3 * GROUP_MAX)]
+
+    outcomes = await asyncio.gather(
+        *(engine.write(put(name) if int(name) % 3 else put_and_fail(name)) for name in wanted),
+        return_exceptions=True,
+    )
+
+    kept = [name for name in wanted if int(name) % 3]
+    assert await engine.read(names()) == kept
+    assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == GROUP_MAX
+
+
+async def test_who_gave_up_waiting_does_not_disturb_the_others(engine: Engine) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        patient = [tasks.create_task(engine.write(put(f"{number}"))) for number in range(5)]
+        impatient = tasks.create_task(engine.write(put("x")))
+        await asyncio.sleep(0)
+        impatient.cancel()
+
+    assert all(task.done() for task in patient)
+    assert {"0", "1", "2", "3", "4"} <= set(await engine.read(names()))
+
+
+async def test_an_engine_sees_what_another_one_wrote(address: Address) -> None:
+    async with opened(address) as one, opened(address) as other:
+        await one.write(put("a"))
+
+        assert await other.read(names()) == ["a"]
+
+
+def test_a_thread_s_store_does_each_work_in_its_own_transaction(address: Address) -> None:
+    store = open_thread_store(address)
+    store.write(put("a"))
+
+    with pytest.raises(ConflictError):
+        store.write(put_and_fail("b"))
+    with pytest.raises(CollisionError):
+        store.write(put_twice("c"))
+
+    assert store.write(names()) == ["a"]
+    assert store.write(put_both_at_once("d", "e")) == ["a", "d", "e"]
+    store.close()
+
+
+async def test_a_thread_s_store_and_the_engine_see_each_other_s_work(address: Address) -> None:
+    store = open_thread_store(address)
+    async with opened(address) as engine:
+        await engine.write(put("a"))
+        await asyncio.to_thread(store.write, put("b"))
+
+        assert await engine.read(names()) == ["a", "b"]
+    store.close()
+
+
+# --- SQLite ---------------------------------------------------------------------------------
+
+
+async def test_closing_sqlite_finishes_what_was_handed_in(sqlite_address: SqliteAddress) -> None:
+    engine = SqliteEngine(sqlite_address.path)
+    handed_in = [asyncio.ensure_future(engine.write(put(f"{n:03}"))) for n in range(100)]
+    await asyncio.sleep(0)
+
+    await engine.close()
+
+    await asyncio.gather(*handed_in)
+    async with opened(sqlite_address) as again:
+        assert len(await again.read(names())) == 100
+
+
+async def test_a_closed_sqlite_refuses_instead_of_waiting(sqlite_address: SqliteAddress) -> None:
+    engine = SqliteEngine(sqlite_address.path)
+    await engine.close()
+
+    for asked in (engine.write(put("a")), engine.read(names())):
+        with pytest.raises(DatabaseUnavailableError):
+            await asyncio.wait_for(asked, timeout=5)
+
+
+def test_a_file_that_cannot_be_opened_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailableError):
+        SqliteEngine(tmp_path)
+
+
+def test_connections_that_open_a_new_file_at_once_all_get_it(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def open_it(path: Path, barrier: threading.Barrier) -> None:
+        barrier.wait()
+        try:
+            engine_sqlite.connect(path).close()
+        except Exception as error:
+            failures.append(error)
+
+    for number in range(ROUNDS):
+        path = tmp_path / f"{number}.db"
+        migrate(SqliteAddress(path))
+        barrier = threading.Barrier(AT_ONCE)
+        threads = [threading.Thread(target=open_it, args=(path, barrier)) for _ in range(AT_ONCE)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert failures == []
+
+
+def test_sqlite_syncs_every_commit_and_erases_what_was_deleted(tmp_path: Path) -> None:
+    connection = engine_sqlite.connect(tmp_path / "new.db")
+
+    told = {
+        name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
+    }
+    connection.close()
+
+    assert told == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
+
+
+# --- Postgres -------------------------------------------------------------------------------
+
+
+def terminate_others(url: str) -> None:
+    """Break every other connection to the database, as a restart would."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+async def test_a_broken_connection_is_told_apart_and_replaced(
+    postgres_address: PostgresAddress,
+) -> None:
+    async with opened(postgres_address) as engine:
+
+        def broken() -> Work[None]:
+            yield from put("a")
+            terminate_others(postgres_address.url)
+            yield from put("b")
+
+        with pytest.raises(DatabaseUnavailableError):
+            await engine.write(broken())
+
+        assert await engine.read(names()) == []
+
+
+def test_a_server_that_is_not_there_is_told_apart() -> None:
+    store = PostgresThreadStore("postgresql://nobody@127.0.0.1:1/nowhere")
+
+    with pytest.raises(DatabaseUnavailableError):
+        store.write(put("a"))
+
+    store.close()
+
+
+async def test_work_holds_a_connection_only_while_it_runs(
+    postgres_address: PostgresAddress,
+) -> None:
+    engine = PostgresEngine(postgres_address.url, pool_max=2)
+    await engine.open()
+
+    await asyncio.gather(*(engine.write(put(f"{number}")) for number in range(20)))
+    with pytest.raises(ConflictError):
+        await engine.write(put_and_fail("x"))
+
+    assert engine.checked_out == 0
+    await engine.close()
+
+
+def test_a_thread_s_store_connects_again_after_a_break(postgres_address: PostgresAddress) -> None:
+    store = PostgresThreadStore(postgres_address.url)
+    store.write(put("a"))
+    terminate_others(postgres_address.url)
+
+    with pytest.raises(DatabaseUnavailableError):
+        store.write(put("b"))
+    store.write(put("c"))
+
+    assert store.write(names()) == ["a", "c"]
+    store.close()

@@ -1,0 +1,689 @@
+"""Two open transactions at once: in every order one wins, the other is told, and no log has a gap.
+
+Each test lets either side begin, and the other come in whole before each of its statements.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+
+from milepost.core.errors import ConflictError, FencedError, NotFoundError
+from milepost.store import (
+    agents,
+    approvals,
+    idempotency,
+    log,
+    queue,
+    runs,
+    secrets,
+    sessions,
+)
+from milepost.store.address import PostgresAddress
+from milepost.store.approvals import Decision
+from milepost.store.engine import CollisionError
+from milepost.store.idempotency import Asked
+from milepost.store.log import InboxMovedError
+from milepost.store.records import Claim, NewApproval, NewRun, Request
+from milepost.store.store import Store
+from tests.store.conftest import opened, serving
+from tests.store.making import (
+    NOW_MS,
+    TENANT,
+    TTL_MS,
+    a_finish,
+    a_park,
+    a_run,
+    a_worker,
+    an_append,
+    an_approval,
+    an_entry,
+    an_id,
+    asking,
+    behind,
+    claims,
+    events,
+    held,
+    letters,
+    next_claim,
+    queued,
+    status,
+    types,
+    waiting,
+)
+from tests.store.stepper import Contest, Raced, S, orders
+
+LETTER = runs.Letter("approval", "{}", "approval", NOW_MS)
+Orders = Callable[[Callable[[], Awaitable[Contest[Any]]]], AsyncIterator[Raced[Any]]]
+
+
+@pytest.fixture
+async def store(postgres_address: PostgresAddress) -> AsyncIterator[Store]:
+    """A store on Postgres: SQLite has one writer at a time."""
+    async with opened(postgres_address) as engine, serving(Store(engine)) as store:
+        yield store
+
+
+@pytest.fixture
+def every_order(postgres_address: PostgresAddress) -> Orders:
+    """Runs a contest in all its orders."""
+
+    def every(prepare: Callable[[], Awaitable[Contest[S]]]) -> AsyncIterator[Raced[S]]:
+        return orders(postgres_address.url, prepare)
+
+    return every
+
+
+class Clock(Protocol):
+    """Sets the time that Postgres tells."""
+
+    def __call__(self, *, at_ms: int) -> None: ...
+
+
+@pytest.fixture
+def clock(postgres_address: PostgresAddress) -> Clock:
+    """The database's clock, in the test's hands, for connections opened from now on."""
+
+    def tell(*, at_ms: int) -> None:
+        with psycopg.connect(postgres_address.url, autocommit=True) as connection:
+            connection.execute(
+                "CREATE OR REPLACE FUNCTION public.clock_timestamp() RETURNS timestamptz"
+                f" LANGUAGE sql AS 'SELECT to_timestamp({at_ms / 1000})'"
+            )
+            name = connection.info.dbname
+            connection.execute(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
+
+    return tell
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A run whose worker's lease lapsed; `claim` is what that worker still believes."""
+
+    claim: Claim
+    worker: str
+
+
+async def a_dead_worker_s(store: Store) -> Dead:
+    """Return a run that nobody has swept yet."""
+    run = await queued(store)
+    worker = await a_worker(store)
+    (claim,) = await claims(store, worker)
+    assert claim.run_id == run.id
+    await store.write(queue.dismiss(worker))
+    return Dead(claim, worker)
+
+
+def claiming(worker: str) -> Any:
+    return queue.claim(worker, 10, an_id("append"), NOW_MS)
+
+
+def an_end(row: runs.RunRow, head: int) -> Any:
+    ending = runs.Ending("cancelled", "{}", (an_entry("run.cancelled"),), head)
+    return runs.end(row, ending, an_id("append"))
+
+
+def winners(*outcomes: Any) -> list[Any]:
+    return [outcome for outcome in outcomes if outcome and not isinstance(outcome, Exception)]
+
+
+def assert_one_wins(raced: Raced[Any], *errors: type[Exception]) -> None:
+    """Check that one side got what it wanted and the other was told so by one of `errors`."""
+    failed = [side for side in (raced.one, raced.other) if isinstance(side, Exception)]
+    assert len(failed) == 1, raced
+    assert isinstance(failed[0], errors), raced
+
+
+async def test_two_claims_never_take_the_same_run(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[str]:
+        run = await queued(store)
+        rivals = [await a_worker(store) for _ in range(2)]
+        return Contest(run.id, claiming(rivals[0]), claiming(rivals[1]))
+
+    async for raced in every_order(prepare):
+        assert sorted(map(len, (raced.one, raced.other))) == [0, 1], raced
+        assert types(await events(store, raced.subject)) == ["run.queued", "run.started"], raced
+
+
+async def test_two_claims_share_what_is_ready(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[set[str]]:
+        made = {(await queued(store)).id for _ in range(3)}
+        rivals = [await a_worker(store) for _ in range(2)]
+        two = queue.claim(rivals[0], 2, an_id("append"), NOW_MS)
+        return Contest(made, two, claiming(rivals[1]))
+
+    async for raced in every_order(prepare):
+        taken = [claim.run_id for claim in (*raced.one, *raced.other)]
+        assert len(taken) == len(set(taken)), raced
+        left = await claims(store, await a_worker(store))
+        taken += [claim.run_id for claim in left]
+        assert set(taken) == raced.subject, raced
+
+
+@pytest.mark.parametrize("make", [an_append, a_park, a_finish])
+async def test_a_zombie_s_append_and_its_successor_s_claim_do_not_share_a_number(
+    store: Store, every_order: Orders, make: Callable[[Claim], Any]
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        dead = await a_dead_worker_s(store)
+        await store.write(queue.sweep())
+        return Contest(dead.claim, log.append([make(dead.claim)]), claiming(await a_worker(store)))
+
+    async for raced in every_order(prepare):
+        assert isinstance(raced.one, FencedError), raced
+        assert [claim.epoch for claim in raced.other] == [2], raced
+        assert types(await events(store, raced.subject.run_id))[-1] == "run.resumed", raced
+
+
+async def test_a_zombie_whose_append_began_before_the_sweep_slips_in_one_and_no_more(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        dead = await a_dead_worker_s(store)
+        return Contest(dead.claim, log.append([an_append(dead.claim)]), queue.sweep())
+
+    async for raced in every_order(prepare):
+        assert raced.other == [raced.subject.run_id], raced
+        successor = await next_claim(store)
+        log_of_run = types(await events(store, raced.subject.run_id))
+        slipped_in = not isinstance(raced.one, Exception)
+        assert log_of_run == (
+            ["run.queued", "run.started", *["step.started"] * slipped_in, "run.resumed"]
+        ), raced
+        with pytest.raises(FencedError):
+            await store.append(an_append(raced.subject, head=successor.head - 1))
+
+
+@pytest.mark.parametrize("make", [a_park, a_finish])
+async def test_a_worker_that_lets_go_while_it_is_swept_does_so_once(
+    store: Store, every_order: Orders, make: Callable[[Claim], Any]
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        dead = await a_dead_worker_s(store)
+        return Contest(dead.claim, log.append([make(dead.claim)]), queue.sweep())
+
+    async for raced in every_order(prepare):
+        now = await status(store, raced.subject.run_id)
+        if isinstance(raced.one, Exception):
+            assert isinstance(raced.one, FencedError), raced
+            assert (raced.other, now) == ([raced.subject.run_id], "queued"), raced
+            assert [claim.epoch for claim in await claims(store, await a_worker(store))] == [2]
+        else:
+            assert (raced.other, now) == ([], make(raced.subject).change.status), raced
+        await events(store, raced.subject.run_id)
+
+
+async def test_two_appends_at_one_head_are_not_both_written(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await held(store)
+        first = an_append(claim, an_entry(), an_entry())
+        return Contest(claim, log.append([first]), log.append([an_append(claim)]))
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, CollisionError)
+        written = 1 if isinstance(raced.one, Exception) else 2
+        assert len(await events(store, raced.subject.run_id)) == 2 + written, raced
+
+
+async def test_two_groups_with_the_same_runs_do_not_wait_for_each_other(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[list[Claim]]:
+        held_ones = [await held(store) for _ in range(3)]
+        one = log.append([a_finish(claim) for claim in held_ones])
+        other = log.append([a_finish(claim) for claim in reversed(held_ones)])
+        return Contest(held_ones, one, other)
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, log.GroupSplitError, CollisionError)
+        for claim in raced.subject:
+            assert len(await events(store, claim.run_id)) == 3, raced
+
+
+@pytest.mark.parametrize("make", [a_park, a_finish])
+async def test_a_letter_is_never_missed_by_a_run_that_lets_go(
+    store: Store, every_order: Orders, make: Callable[[Claim], Any]
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await held(store)
+        return Contest(claim, log.append([make(claim)]), runs.deliver(TENANT, claim.run_id, LETTER))
+
+    async for raced in every_order(prepare):
+        now = await status(store, raced.subject.run_id)
+        if isinstance(raced.one, Exception):
+            assert isinstance(raced.one, InboxMovedError), raced
+            assert (raced.other, now) == ("running", "running"), raced
+        elif make is a_finish:
+            assert (raced.other, now) == (None, "completed"), raced
+        else:
+            assert (raced.other, now) == ("queued", "queued"), raced
+            assert len(await claims(store, await a_worker(store))) == 1, raced
+        await events(store, raced.subject.run_id)
+
+
+async def test_an_append_and_a_letter_do_not_disturb_each_other(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await held(store)
+        return Contest(
+            claim, log.append([an_append(claim)]), runs.deliver(TENANT, claim.run_id, LETTER)
+        )
+
+    async for raced in every_order(prepare):
+        assert raced.one in ([(0, ())], [(1, ())]), raced
+        assert raced.other == "running", raced
+        assert len(await events(store, raced.subject.run_id)) == 3, raced
+
+
+async def test_a_run_queued_while_another_of_its_session_ends_is_neither_active_too_nor_stranded(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        run = a_run()
+        claim = await held(store, run)
+        second = behind(run)
+        return Contest(second.id, log.append([a_finish(claim)]), runs.create([second]))
+
+    async for raced in every_order(prepare):
+        assert winners(raced.one, raced.other) == [raced.one, raced.other], raced
+        assert await status(store, raced.subject) == "queued", raced
+        (claim,) = await claims(store, await a_worker(store))
+        assert claim.run_id == raced.subject, raced
+
+
+async def test_a_scheduled_run_that_starts_while_another_ends_is_not_stranded(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        run = a_run()
+        claim = await held(store, run)
+        later = await queued(store, behind(run, scheduled_ms=1))
+        row = await store.read(runs.find(TENANT, later.id))
+        return Contest(later.id, log.append([a_finish(claim)]), runs.start_scheduled(row, 1))
+
+    async for raced in every_order(prepare):
+        assert await status(store, raced.subject) == "queued", raced
+        assert len(await claims(store, await a_worker(store))) == 1, raced
+
+
+async def test_two_runs_queued_in_one_free_session_are_not_both_active(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[list[str]]:
+        run = a_run()
+        await store.append(a_finish(await held(store, run)))
+        rivals = [behind(run), behind(run)]
+        return Contest(
+            [rival.id for rival in rivals], runs.create([rivals[0]]), runs.create([rivals[1]])
+        )
+
+    async for raced in every_order(prepare):
+        now = sorted([await status(store, run_id) for run_id in raced.subject])
+        assert now == ["blocked", "queued"], raced
+        assert len(await claims(store, await a_worker(store))) == 1, raced
+
+
+async def test_of_two_letters_one_wakes_the_run_and_both_arrive(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await waiting(store)
+        rivals = [runs.deliver(TENANT, claim.run_id, LETTER) for _ in range(2)]
+        return Contest(claim, rivals[0], rivals[1])
+
+    async for raced in every_order(prepare):
+        assert (raced.one, raced.other) == ("queued", "queued"), raced
+        (again,) = await claims(store, await a_worker(store))
+        assert (again.epoch, again.inbox_seq) == (2, 2), raced
+        found = await letters(store, again.run_id)
+        assert [letter.seq for letter in found] == [1, 2], raced
+        assert types(await events(store, again.run_id)).count("run.resumed") == 1, raced
+
+
+async def test_a_letter_and_a_claim_do_not_disturb_each_other(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await waiting(store)
+        await store.write(runs.deliver(TENANT, claim.run_id, LETTER))
+        worker = await a_worker(store)
+        return Contest(claim, claiming(worker), runs.deliver(TENANT, claim.run_id, LETTER))
+
+    async for raced in every_order(prepare):
+        if not raced.one:  # The claim skipped a row that was locked: the next one takes it.
+            (again,) = await claims(store, await a_worker(store))
+        else:
+            (again,) = raced.one
+        assert again.epoch == 2, raced
+        found = await letters(store, again.run_id)
+        assert [letter.seq for letter in found] == [1, 2], raced
+
+
+@pytest.mark.parametrize("answers", [("approve", "deny"), ("approve", "approve")])
+async def test_of_two_decisions_one_counts(
+    store: Store, every_order: Orders, answers: Sequence[Any]
+) -> None:
+    async def prepare() -> Contest[str]:
+        asked = await asking(store)
+        works = [
+            approvals.decide(TENANT, asked.id, Decision(answer, by), NOW_MS)
+            for answer, by in zip(answers, ("ann", "bob"), strict=True)
+        ]
+        return Contest(asked.id, works[0], works[1])
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, approvals.DecidedError)
+        (won,) = winners(raced.one, raced.other)
+        for side in (raced.one, raced.other):
+            assert side == won or side.winner == won.approval, raced
+        found = await letters(store, won.approval.run_id)
+        assert [letter.kind for letter in found] == ["approval"], raced
+        assert await status(store, won.approval.run_id) == "queued", raced
+
+
+async def test_a_decision_and_its_expiry_do_not_both_count(
+    store: Store, every_order: Orders, clock: Clock
+) -> None:
+    async def prepare() -> Contest[str]:
+        clock(at_ms=500)
+        asked = await asking(store, expires_ms=1_000)
+        decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
+        expiry = approvals.expire_due(NOW_MS, 10)
+        return Contest(asked.id, decision, expiry, meanwhile=lambda: clock(at_ms=1_001))
+
+    won: set[str] = set()
+    async for raced in every_order(prepare):
+        await store.write(approvals.expire_due(NOW_MS, 10))  # what was locked was skipped
+        row = await store.read(approvals.find(TENANT, raced.subject))
+        decided = not isinstance(raced.one, Exception)
+        assert decided or raced.one.code == "approval_expired", raced
+        assert row.status == ("approved" if decided else "expired"), raced
+        (letter,) = await letters(store, row.run_id)
+        assert letter.kind == ("approval" if decided else "approval_expired"), raced
+        won.add(row.status)
+    assert won == {"approved", "expired"}
+
+
+async def test_a_decision_that_comes_too_late_meets_its_expiry_without_a_knot(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[NewApproval]:
+        asked = await asking(store, expires_ms=1)
+        decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
+        return Contest(asked, decision, approvals.expire_due(NOW_MS, 10))
+
+    async for raced in every_order(prepare):
+        assert isinstance(raced.one, ConflictError), raced
+        assert raced.one.code == "approval_expired", raced
+        skipped = await store.write(approvals.expire_due(NOW_MS, 10))
+        assert [*raced.other, *skipped] == [(TENANT, raced.subject.run_id)], raced
+        assert len(await letters(store, raced.subject.run_id)) == 1, raced
+
+
+async def test_a_question_expires_once(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[NewApproval]:
+        asked = await asking(store, expires_ms=1)
+        return Contest(asked, approvals.expire_due(NOW_MS, 10), approvals.expire_due(NOW_MS, 10))
+
+    async for raced in every_order(prepare):
+        assert [*raced.one, *raced.other] == [(TENANT, raced.subject.run_id)], raced
+        assert len(await letters(store, raced.subject.run_id)) == 1, raced
+
+
+async def test_a_question_expires_or_falls_away_with_its_run_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[NewApproval]:
+        claim = await held(store)
+        asked = an_approval(claim, expires_ms=1)
+        await store.append(an_append(claim, approvals=(asked,)))
+        finish = log.append([a_finish(claim, head=claim.head + 1)])
+        return Contest(asked, finish, approvals.expire_due(NOW_MS, 10))
+
+    async for raced in every_order(prepare):
+        row = await store.read(approvals.find(TENANT, raced.subject.id))
+        if isinstance(raced.one, Exception):
+            assert isinstance(raced.one, InboxMovedError), raced
+            assert row.status == "expired", raced
+        else:
+            assert (row.status, raced.other) == ("withdrawn", []), raced
+
+
+async def test_a_decision_and_the_end_of_its_run_do_not_both_count(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        asked = await asking(store)
+        row = await store.read(runs.find(TENANT, asked.run_id))
+        decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
+        return Contest(asked.id, decision, an_end(row, head=3))
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, runs.StaleError, ConflictError)
+        row = await store.read(approvals.find(TENANT, raced.subject))
+        decided = not isinstance(raced.one, Exception)
+        assert row.status == ("approved" if decided else "withdrawn"), raced
+        assert await status(store, row.run_id) == ("queued" if decided else "cancelled"), raced
+
+
+async def test_a_decision_on_a_running_run_and_its_end_do_not_both_count(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        claim = await held(store)
+        asked = an_approval(claim)
+        await store.append(an_append(claim, approvals=(asked,)))
+        finish = log.append([a_finish(claim, head=claim.head + 1)])
+        decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
+        return Contest(asked.id, decision, finish)
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, InboxMovedError, ConflictError)
+        row = await store.read(approvals.find(TENANT, raced.subject))
+        decided = not isinstance(raced.one, Exception)
+        assert row.status == ("approved" if decided else "withdrawn"), raced
+
+
+async def test_two_sweeps_queue_a_run_once(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[Dead]:
+        return Contest(await a_dead_worker_s(store), queue.sweep(), queue.sweep())
+
+    async for raced in every_order(prepare):
+        assert sorted(map(len, (raced.one, raced.other))) == [0, 1], raced
+        assert len(await claims(store, await a_worker(store))) == 1, raced
+
+
+async def test_a_worker_renews_its_lease_or_is_swept_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        worker = await a_worker(store, ttl_ms=-1)
+        return Contest(worker, queue.renew(worker, TTL_MS), queue.sweep())
+
+    async for raced in every_order(prepare):
+        renewed = not isinstance(raced.one, Exception)
+        assert renewed or isinstance(raced.one, FencedError), raced
+        await queued(store)
+        taken = await claims(store, raced.subject)
+        assert bool(taken) == renewed, raced
+        if not renewed:
+            await claims(store, await a_worker(store))
+
+
+async def test_a_lapsed_worker_s_claim_is_swept_sooner_or_later(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        run = await queued(store)
+        worker = await a_worker(store)
+        return Contest(run.id, claiming(worker), queue.dismiss(worker))
+
+    async for raced in every_order(prepare):
+        await store.write(queue.sweep())
+        assert await status(store, raced.subject) == "queued", raced
+        assert len(await claims(store, await a_worker(store))) == 1, raced
+
+
+@pytest.mark.parametrize("make", [an_append, a_park, a_finish])
+async def test_a_run_ended_by_force_has_one_last_event(
+    store: Store, every_order: Orders, make: Callable[[Claim], Any]
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await held(store)
+        row = await store.read(runs.find(TENANT, claim.run_id))
+        return Contest(claim, log.append([make(claim)]), an_end(row, claim.head))
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, FencedError, CollisionError, runs.StaleError)
+        if not isinstance(raced.one, Exception):
+            assert isinstance(raced.other, runs.StaleError), raced
+        last = make(raced.subject).entries[-1].type
+        expected = last if isinstance(raced.other, Exception) else "run.cancelled"
+        assert types(await events(store, raced.subject.run_id))[2:] == [expected], raced
+
+
+async def test_a_run_is_claimed_or_cancelled_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        run = await queued(store)
+        row = await store.read(runs.find(TENANT, run.id))
+        return Contest(run.id, claiming(await a_worker(store)), an_end(row, head=1))
+
+    async for raced in every_order(prepare):
+        ended = not isinstance(raced.other, Exception)
+        assert ended or isinstance(raced.other, runs.StaleError), raced
+        assert bool(raced.one) != ended, raced
+        assert types(await events(store, raced.subject))[1:] == (
+            ["run.cancelled"] if ended else ["run.started"]
+        ), raced
+
+
+async def test_two_requests_with_one_key_have_one_effect(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[str]:
+        request = Request("POST /v1/agents", an_id("key"), "hash")
+        rivals = [Asked(TENANT, request, an_id("agt"), NOW_MS) for _ in range(2)]
+        works = [idempotency.remember(asked) for asked in rivals]
+        return Contest(" ".join(asked.resource_id for asked in rivals), works[0], works[1])
+
+    async for raced in every_order(prepare):
+        ids = raced.subject.split()
+        assert (raced.one, raced.other) in [(None, ids[0]), (ids[1], None)], raced
+
+
+async def test_runs_queued_with_the_same_keys_in_another_order_do_not_wait_for_each_other(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[None]:
+        requests = [Request("POST /v1/runs", an_id("key"), "hash") for _ in range(3)]
+        one = runs.create([a_run(request=request) for request in requests])
+        other = runs.create([a_run(request=request) for request in reversed(requests)])
+        return Contest(None, one, other)
+
+    async for raced in every_order(prepare):
+        if isinstance(raced.one, Exception) or isinstance(raced.other, Exception):
+            assert_one_wins(raced, CollisionError)
+        else:  # the second came in so late that it found the keys
+            replayed = [created.replayed for created in (*raced.one, *raced.other)]
+            assert sorted(replayed) == [False] * 3 + [True] * 3, raced
+
+
+async def test_two_that_apply_the_same_agent_make_it_once(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        name = an_id("agent")
+        works = [
+            agents.apply(TENANT, name, "{}", agent_id=an_id("agt"), now_ms=1) for _ in range(2)
+        ]
+        return Contest(name, works[0], works[1])
+
+    async for raced in every_order(prepare):
+        assert raced.one == raced.other, raced
+        assert raced.one.version == 1, raced
+
+
+async def test_two_that_apply_the_same_change_make_one_version(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        name = an_id("agent")
+        made = agents.create(TENANT, name, "{}", agent_id=an_id("agt"), now_ms=1)
+        await store.write(made)
+        works = [
+            agents.apply(TENANT, name, "[]", agent_id=an_id("agt"), now_ms=2) for _ in range(2)
+        ]
+        return Contest(name, works[0], works[1])
+
+    async for raced in every_order(prepare):
+        assert raced.one == raced.other, raced
+        assert (raced.one.version, raced.one.definition) == (2, "[]"), raced
+
+
+async def test_two_changes_of_one_version_are_not_both_made(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        agent_id = an_id("agt")
+        await store.write(agents.create(TENANT, agent_id, "{}", agent_id=agent_id, now_ms=1))
+        works = [
+            agents.revise(TENANT, agent_id, definition, now_ms=2, expected_version=1)
+            for definition in ("one", "other")
+        ]
+        return Contest(agent_id, works[0], works[1])
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, ConflictError)
+        (won,) = winners(raced.one, raced.other)
+        assert await store.read(agents.find(TENANT, raced.subject)) == won, raced
+
+
+async def test_a_secret_put_twice_at_once_is_one_of_both(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[str]:
+        name = an_id("secret")
+        works = [secrets.put(TENANT, name, sealed, 1) for sealed in ("one", "other")]
+        return Contest(name, works[0], works[1])
+
+    async for raced in every_order(prepare):
+        assert (raced.one, raced.other) == (None, None), raced
+        assert await store.read(secrets.get(TENANT, raced.subject)) in {"one", "other"}, raced
+
+
+async def test_a_session_is_erased_or_gets_another_run_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[NewRun]:
+        run = a_run()
+        await store.append(a_finish(await held(store, run)))
+        another = behind(run)
+        erasing = sessions.delete(TENANT, run.session_id)
+        return Contest(another, erasing, runs.create([another]))
+
+    async for raced in every_order(prepare):
+        erased = not isinstance(raced.one, Exception)
+        (created,) = raced.other
+        assert erased == isinstance(created, NotFoundError), raced
+        if not erased:
+            assert raced.one.code == "session_busy", raced
+            assert await status(store, raced.subject.id) == "queued", raced
+
+
+async def test_a_session_is_erased_while_somebody_decides_on_what_is_over(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        claim = await held(store)
+        asked = an_approval(claim)
+        await store.append(an_append(claim, approvals=(asked,)))
+        await store.append(a_finish(claim, head=claim.head + 1))
+        decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
+        return Contest(asked.id, sessions.delete(TENANT, claim.session_id), decision)
+
+    async for raced in every_order(prepare):
+        assert raced.one is None, raced
+        assert isinstance(raced.other, (ConflictError, NotFoundError)), raced

@@ -1,0 +1,150 @@
+"""Group commit: what shares a group, in which order, and how each learns its own fate."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from milepost.core.errors import ConflictError
+from milepost.store.engine import Engine
+from milepost.store.lane import GROUP_MAX, Lane
+from milepost.store.work import Work
+
+
+class Groups:
+    """Makes work that writes nothing, and remembers what was asked together."""
+
+    def __init__(self) -> None:
+        self.written: list[list[str]] = []
+        self.refused: set[str] = set()
+        self.broken = False
+
+    def __call__(self, items: Sequence[str]) -> Work[list[str]]:
+        yield ()
+        self.written.append(list(items))
+        if self.broken:
+            raise ZeroDivisionError
+        if bad := self.refused.intersection(items):
+            raise ConflictError(f"{sorted(bad)} is refused")
+        return [item.upper() for item in items]
+
+
+def first_letter(item: str) -> Sequence[object]:
+    return (item[0],)
+
+
+@contextlib.asynccontextmanager
+async def served(lane: Lane[str, str]) -> AsyncIterator[None]:
+    serving = asyncio.create_task(lane.run())
+    yield
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+
+
+async def test_what_waits_is_written_together(engine: Engine) -> None:
+    groups = Groups()
+    lane = Lane(engine, groups, first_letter)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(lane.submit(item)) for item in "abc"]
+        async with served(lane):
+            answers = await asyncio.gather(*asked)
+
+    assert answers == ["A", "B", "C"]
+    assert groups.written == [["a", "b", "c"]]
+
+
+async def test_items_that_share_a_key_are_written_one_after_the_other(engine: Engine) -> None:
+    groups = Groups()
+    lane = Lane(engine, groups, first_letter)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(lane.submit(item)) for item in ("a1", "b1", "a2", "c1", "a3")]
+        async with served(lane):
+            await asyncio.gather(*asked)
+
+    assert groups.written == [["a1", "b1", "c1"], ["a2"], ["a3"]]
+
+
+async def test_a_group_has_a_bound(engine: Engine) -> None:
+    groups = Groups()
+    lane = Lane(engine, groups, lambda item: (item,))
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(lane.submit(str(n))) for n in range(GROUP_MAX + 1)]
+        async with served(lane):
+            await asyncio.gather(*asked)
+
+    assert [len(group) for group in groups.written] == [GROUP_MAX, 1]
+
+
+async def test_who_spoils_a_group_is_refused_alone(engine: Engine) -> None:
+    groups = Groups()
+    groups.refused = {"b"}
+    lane = Lane(engine, groups, first_letter)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(settled(lane, item)) for item in "abc"]
+        async with served(lane):
+            answers = await asyncio.gather(*asked)
+
+    assert [answers[0], answers[2]] == ["A", "C"]
+    assert isinstance(answers[1], ConflictError)
+
+
+async def test_a_programming_error_reaches_everyone_and_the_lane_goes_on(engine: Engine) -> None:
+    groups = Groups()
+    groups.broken = True
+    lane = Lane(engine, groups, first_letter)
+    async with served(lane):
+        answers = await asyncio.gather(settled(lane, "a"), settled(lane, "b"))
+        groups.broken = False
+
+        again = await lane.submit("a")
+
+    assert [type(answer) for answer in answers] == [ZeroDivisionError, ZeroDivisionError]
+    assert again == "A"
+
+
+async def test_who_gave_up_waiting_does_not_hold_up_the_others(engine: Engine) -> None:
+    groups = Groups()
+    lane = Lane(engine, groups, first_letter)
+    async with asyncio.TaskGroup() as tasks:
+        impatient = tasks.create_task(lane.submit("a"))
+        patient = tasks.create_task(lane.submit("b"))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        async with served(lane):
+            assert await patient == "B"
+
+
+@pytest.mark.parametrize("items", [("a",), ("a", "b"), ("a1", "a2")])
+async def test_when_the_lane_ends_everyone_is_told(engine: Engine, items: Sequence[str]) -> None:
+    writing = asyncio.Event()
+
+    class Stuck:
+        """An engine whose write does not come back."""
+
+        dialect = engine.dialect
+        read = engine.read
+        close = engine.close
+
+        async def write(self, _work: Work[object]) -> object:
+            writing.set()
+            return await asyncio.Event().wait()
+
+    lane: Lane[str, str] = Lane(Stuck(), Groups(), first_letter)  # type: ignore[arg-type]  # never returns
+    serving = asyncio.create_task(lane.run())
+    asked = [asyncio.create_task(lane.submit(item)) for item in items]
+    await writing.wait()
+
+    serving.cancel()
+
+    done, pending = await asyncio.wait([serving, *asked], timeout=5)
+    assert pending == set()
+    assert all(task.cancelled() for task in done)
+
+
+async def settled(lane: Lane[str, str], item: str) -> str | Exception:
+    try:
+        return await lane.submit(item)
+    except (ConflictError, ZeroDivisionError) as error:
+        return error

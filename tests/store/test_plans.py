@@ -1,0 +1,249 @@
+"""Every statement finds its rows by an index, even where the planner sees a small table.
+
+A plan that was made while a table was small is kept while it grows; so what a small table is given
+here is what a large one gets.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+
+from milepost.core.usage import Usage
+from milepost.store import (
+    agents,
+    approvals,
+    audit,
+    engine_sqlite,
+    idempotency,
+    keys,
+    log,
+    queue,
+    runs,
+    sessions,
+    traces,
+    usage,
+)
+from milepost.store.address import PostgresAddress, SqliteAddress
+from milepost.store.approvals import ApprovalFilter, Decision
+from milepost.store.dialect import DialectName
+from milepost.store.engine_postgres import parameters
+from milepost.store.idempotency import Asked
+from milepost.store.records import Claim, Page, Request, RunFilter, UsageRow
+from milepost.store.traces import TraceFilter
+from milepost.store.usage import UsageFilter
+from milepost.store.work import Call, Rows, Work
+from tests.store.making import (
+    NOW_MS,
+    TENANT,
+    a_finish,
+    a_park,
+    a_run,
+    an_append,
+    an_approval,
+    an_entry,
+)
+
+GROWING = {
+    "agents", "agent_versions", "approvals", "audit", "events", "idempotency", "inbox", "keys",
+    "runs", "sessions", "spans", "usage", "votes",
+}  # fmt: skip
+# Each holds only what is not over, or a part of that.
+SMALL_INDEXES = {"ix_runs_ready", "ix_runs_owned", "ix_runs_timers", "ix_runs_blocked"} | {
+    "uq_runs_active",
+    "ix_approvals_expiry",
+}
+
+_RUN = (
+    "INSERT INTO runs (id, tenant, session_id, agent_id, agent, agent_version, status, epoch,"
+    " owner, wake_at_ms) VALUES ('{}', 'acme', '{}', 'agt_1', 'clerk', 1, '{}', 1, 'worker', 1)"
+)
+_APPROVAL = (
+    "INSERT INTO approvals (id, tenant, run_id, session_id, agent, call_id, tool, arguments,"
+    " digest, preview, reason, expires_ms) VALUES"
+    " ('{}', 'acme', 'running', 'ses_1', 'clerk', 'c', 't', '', '', '', '', {})"
+)
+_PRESENT = (
+    "INSERT INTO workers (id, until_ms) VALUES ('worker', 9000000000000)",
+    "INSERT INTO sessions (id, tenant) VALUES ('ses_1', 'acme')",
+    "INSERT INTO sessions (id, tenant) VALUES ('ses_2', 'acme')",
+    "INSERT INTO sessions (id, tenant) VALUES ('ses_3', 'acme')",
+    _RUN.format("running", "ses_1", "running"),
+    _RUN.format("blocked", "ses_1", "blocked"),
+    _RUN.format("queued", "ses_2", "queued"),
+    _RUN.format("scheduled", "ses_2", "scheduled"),
+    _RUN.format("stranded", "ses_4", "running").replace("'worker'", "'gone'"),
+    """INSERT INTO events (run_id, seq, tenant, append_id, type, data)
+    VALUES ('running', 1, 'acme', 'a', 'run.queued', '{}')""",
+    _APPROVAL.format("apr_open", 9_000_000_000_000),
+    _APPROVAL.format("apr_due", 1),
+    "INSERT INTO agents (id, tenant, name, version) VALUES ('agt_1', 'acme', 'clerk', 1)",
+    """INSERT INTO agent_versions (agent_id, version, tenant, definition)
+    VALUES ('agt_1', 1, 'acme', '{}')""",
+)
+CLAIM = Claim("running", TENANT, "ses_1", "agt_1", 1, None, 1, 1, 0, 0, "{}", None, None)
+USED = UsageRow(2, "ses_1", "clerk", "m", None, "{}", 1, Usage())
+ASKED = Asked(TENANT, Request("POST /v1/agents", "key", "hash"), "agt_2", NOW_MS)
+
+
+def a_row(run_id: str, session_id: str, status: str) -> runs.RunRow:
+    return runs.RunRow(
+        run_id, TENANT, session_id, "agt_1", "clerk", 1, None, status, 1, 0, 1, None, None, 1,
+        "{}", None, None, None, None,
+    )  # fmt: skip
+
+
+WORKS: dict[str, Callable[[], Work[Any]]] = {
+    "claim": lambda: queue.claim("worker", 10, "a", 1),
+    "fair claim": lambda: queue.claim("worker", 10, "a", 1, fair=True),
+    "sweep": queue.sweep,
+    "give up": lambda: queue.give_up(TENANT, "running", 1, "worker", "crash"),
+    "load": queue.load,
+    "create": lambda: runs.create([a_run(request=Request("s", "k", "h"))], queue_max=100),
+    "create in a session": lambda: runs.create([a_run(session_id="ses_1", session_is_new=False)]),
+    "append": lambda: log.append([an_append(CLAIM, usage=(USED,), inbox_consumed=True)]),
+    "park": lambda: log.append([a_park(CLAIM, approvals=(an_approval(CLAIM),))]),
+    "finish": lambda: log.append([a_finish(CLAIM)]),
+    "landed": lambda: log.landed(an_append(CLAIM)),
+    "read": lambda: log.read(TENANT, "running"),
+    "head": lambda: log.head(TENANT, "running"),
+    "heads": lambda: log.heads(["running", "queued"]),
+    "inbox": lambda: log.inbox(TENANT, "running", 0),
+    "find": lambda: runs.find(TENANT, "running"),
+    "search": lambda: runs.search(TENANT, RunFilter(status="failed"), Page(20)),
+    "deliver": lambda: runs.deliver(TENANT, "running", runs.Letter("x", "{}", "approval", 1)),
+    "end": lambda: runs.end(
+        a_row("running", "ses_1", "running"),
+        runs.Ending("cancelled", "{}", (an_entry("run.cancelled"),), 1),
+        "a",
+    ),
+    "due": lambda: runs.due(NOW_MS, 100),
+    "start scheduled": lambda: runs.start_scheduled(a_row("scheduled", "ses_2", "scheduled"), 1),
+    "session": lambda: sessions.find(TENANT, "ses_1"),
+    "history": lambda: sessions.history(TENANT, "ses_1", 5, limit=100),
+    "turns": lambda: sessions.turns(TENANT, "ses_1", Page(20)),
+    "logs": lambda: sessions.logs(["running", "queued"]),
+    "delete session": lambda: sessions.delete(TENANT, "ses_3"),
+    "agent": lambda: agents.find(TENANT, "clerk"),
+    "definition": lambda: agents.definition(TENANT, "agt_1", 1),
+    "apply": lambda: agents.apply(TENANT, "clerk", "[]", agent_id="agt_2", now_ms=1),
+    "decide": lambda: approvals.decide(TENANT, "apr_open", Decision("approve", "ann"), 1),
+    "expire": lambda: approvals.expire_due(1, 100),
+    "inbox of people": lambda: approvals.search(TENANT, ApprovalFilter("pending"), Page(20)),
+    "key": lambda: keys.by_hash("hash"),
+    "audit": lambda: audit.search(TENANT, audit.AuditFilter(), Page(20)),
+    "remember": lambda: idempotency.remember(ASKED),
+    "purge": lambda: idempotency.purge(NOW_MS),
+    "spans": lambda: traces.spans(TENANT, "running"),
+    "traces": lambda: traces.search(TENANT, TraceFilter(), Page(20)),
+    "traces of a tool": lambda: traces.search(TENANT, TraceFilter(tool="add"), Page(20)),
+    "usage of a run": lambda: usage.total(TENANT, "running"),
+    "usage of a day": lambda: usage.grouped(TENANT, ["agent"], UsageFilter(from_ms=1, until_ms=2)),
+}
+
+
+class Explainer(Protocol):
+    """A database that says what it reads, and how, before it does a statement."""
+
+    dialect: DialectName
+
+    def execute(self, text: str, values: dict[str, Any]) -> Rows: ...
+
+    def whole_tables(self, text: str, values: dict[str, Any]) -> list[str]: ...
+
+
+class Postgres:
+    """Postgres as the service uses it."""
+
+    dialect: DialectName = "postgresql"
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._connection = connection
+
+    def execute(self, text: str, values: dict[str, Any]) -> Rows:
+        cursor = self._connection.execute(text.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+    def whole_tables(self, text: str, values: dict[str, Any]) -> list[str]:
+        ((plan,),) = self.execute(f"EXPLAIN (FORMAT JSON) {text}", values)
+        return list(self._whole(plan[0]["Plan"]))
+
+    def _whole(self, node: dict[str, Any]) -> Iterator[str]:
+        kind, table = node["Node Type"], node.get("Relation Name")
+        by_index = "Index Cond" in node or node.get("Index Name") in SMALL_INDEXES
+        scans = kind.endswith("Scan") and kind != "Bitmap Heap Scan"  # its index stands below
+        if scans and table in GROWING and not by_index:
+            yield f"{kind} of {table} by {node.get('Index Name')}"
+        for below in node.get("Plans", ()):
+            yield from self._whole(below)
+
+
+class Sqlite:
+    """SQLite as the service uses it."""
+
+    dialect: DialectName = "sqlite"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, text: str, values: dict[str, Any]) -> Rows:
+        return self._connection.execute(text, values).fetchall()
+
+    def whole_tables(self, text: str, values: dict[str, Any]) -> list[str]:
+        steps = [row[3] for row in self.execute(f"EXPLAIN QUERY PLAN {text}", values)]
+        return [step for step in steps if self._is_whole(step)]
+
+    def _is_whole(self, step: str) -> bool:
+        found = re.match(r"SCAN (\w+)(?:.* INDEX (\w+))?", step)
+        known = GROWING | {"active", "blocked", "busy", "later", "old"}  # tables by other names
+        return found is not None and found[1] in known and found[2] not in SMALL_INDEXES
+
+
+@pytest.fixture
+def postgres(postgres_address: PostgresAddress) -> Iterator[Explainer]:
+    """Postgres with a row or two of each kind."""
+    with psycopg.Connection.connect(**parameters(postgres_address.url)) as connection:
+        for statement in _PRESENT:
+            connection.execute(statement.encode())
+        yield Postgres(connection)
+
+
+@pytest.fixture
+def sqlite(sqlite_address: SqliteAddress) -> Iterator[Explainer]:
+    """SQLite with a row or two of each kind."""
+    connection = engine_sqlite.connect(sqlite_address.path)
+    for statement in _PRESENT:
+        connection.execute(statement)
+    yield Sqlite(connection)
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("name", WORKS)
+def test_no_table_that_grows_is_read_as_a_whole(
+    request: pytest.FixtureRequest, kind: str, name: str
+) -> None:
+    explainer: Explainer = request.getfixturevalue(kind)
+
+    assert list(read_as_a_whole(explainer, WORKS[name]())) == []
+
+
+def read_as_a_whole(explainer: Explainer, work: Work[Any]) -> Iterator[tuple[str, list[str]]]:
+    """Do the work; yield its statements that read more than they need, and what they read."""
+    answers: Any = None
+    while True:
+        try:
+            asked = work.send(answers)
+        except StopIteration:
+            return
+        calls = (asked,) if isinstance(asked, Call) else asked
+        found: list[Rows] = []
+        for call in calls:
+            text, values = call.rendered(explainer.dialect)
+            if whole := explainer.whole_tables(text, values):
+                yield text, whole
+            found.append(explainer.execute(text, values))
+        answers = found[0] if isinstance(asked, Call) else found

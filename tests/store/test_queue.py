@@ -1,0 +1,286 @@
+"""The queue: claims, leases, and what becomes of a dead worker's runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import orjson
+import pytest
+
+from milepost.core.errors import FencedError
+from milepost.store import queue, runs
+from milepost.store.records import Claim
+from milepost.store.store import Store
+from tests.store.making import (
+    NOW_MS,
+    TENANT,
+    TTL_MS,
+    a_run,
+    a_worker,
+    an_append,
+    an_id,
+    behind,
+    claims,
+    events,
+    finished,
+    held,
+    lost,
+    next_claim,
+    queued,
+    status,
+    types,
+    waiting,
+)
+
+
+async def test_a_claim_brings_what_a_worker_needs(store: Store) -> None:
+    run = await queued(store, a_run(user="ann", metadata='{"a":"b"}', trace_parent="00-1"))
+
+    claim = await next_claim(store)
+
+    assert claim == Claim(
+        run_id=run.id,
+        tenant=TENANT,
+        session_id=run.session_id,
+        agent_id="agt_1",
+        agent_version=1,
+        user="ann",
+        epoch=1,
+        head=2,
+        inbox_seq=0,
+        turns=0,
+        metadata='{"a":"b"}',
+        trace_parent="00-1",
+        entries=tuple(await events(store, run.id)),
+    )
+
+
+async def test_a_claim_is_an_event_that_names_the_worker(store: Store) -> None:
+    run = await queued(store)
+    worker = await a_worker(store)
+
+    await claims(store, worker)
+
+    started = (await events(store, run.id))[-1]
+    assert started.type == "run.started"
+    assert orjson.loads(started.data) == {"attempt": 1, "worker": worker}
+
+
+async def test_a_later_claim_says_why_and_leaves_the_log_to_be_read(store: Store) -> None:
+    claim = await held(store)
+
+    again = await lost(store, claim)
+
+    resumed = (await events(store, claim.run_id))[-1]
+    assert (again.epoch, again.head, again.entries) == (2, 3, None)
+    assert resumed.type == "run.resumed"
+    assert orjson.loads(resumed.data)["why"] == "crash"
+
+
+async def test_what_was_claimed_is_not_claimed_again(store: Store) -> None:
+    await held(store)
+
+    assert await claims(store, await a_worker(store)) == []
+
+
+async def test_a_claim_takes_no_more_than_asked(store: Store) -> None:
+    made = [(await queued(store)).id for _ in range(3)]
+    worker = await a_worker(store)
+
+    first = await claims(store, worker, limit=2)
+    rest = await claims(store, worker, limit=2)
+
+    assert [len(first), len(rest)] == [2, 1]
+    assert sorted(claim.run_id for claim in (*first, *rest)) == made
+
+
+async def test_many_workers_share_the_queue_and_take_each_run_once(store: Store) -> None:
+    made = [(await queued(store)).id for _ in range(40)]
+    workers = [await a_worker(store) for _ in range(8)]
+
+    taken = await asyncio.gather(*(claims(store, worker) for worker in workers))
+
+    ids = [claim.run_id for claimed in taken for claim in claimed]
+    ids += [
+        claim.run_id for worker in workers for claim in await claims(store, worker)
+    ]  # what was locked by a neighbour was skipped
+    assert sorted(ids) == made
+
+
+async def test_a_claim_tells_how_many_turns_the_session_had(store: Store) -> None:
+    run = a_run()
+    await finished(store, run)
+    await queued(store, behind(run))
+
+    assert (await next_claim(store)).turns == 1
+
+
+@pytest.mark.parametrize("make", [waiting, finished])
+async def test_what_waits_or_is_over_is_not_claimed(
+    store: Store, make: Callable[[Store], Awaitable[object]]
+) -> None:
+    await make(store)
+
+    assert await claims(store, await a_worker(store)) == []
+
+
+async def test_only_a_worker_whose_lease_stands_may_claim(store: Store) -> None:
+    await queued(store)
+    dismissed = await a_worker(store)
+    await store.write(queue.dismiss(dismissed))
+
+    for worker in (await a_worker(store, ttl_ms=-1), dismissed, "worker_none"):
+        assert await claims(store, worker) == []
+
+
+async def test_higher_lanes_go_first_except_in_a_fair_claim(store: Store) -> None:
+    low = await queued(store, a_run(lane=0))
+    high = await queued(store, a_run(lane=5))
+    worker = await a_worker(store)
+
+    fair = queue.claim(worker, 1, an_id("append"), NOW_MS, fair=True)
+    (first,) = await store.write(fair)
+    low_again = await queued(store, a_run(lane=0))
+    (second,) = await claims(store, worker, limit=1)
+
+    assert (first.run_id, second.run_id) == (low.id, high.id)
+    assert (await next_claim(store)).run_id == low_again.id
+
+
+async def test_runs_of_every_tenant_are_claimed_and_say_whose_they_are(store: Store) -> None:
+    await queued(store, a_run(tenant="one"))
+    await queued(store, a_run(tenant="two"))
+
+    taken = await claims(store, await a_worker(store))
+
+    assert sorted(claim.tenant for claim in taken) == ["one", "two"]
+
+
+# --- Leases ---------------------------------------------------------------------------------
+
+
+async def test_a_lease_that_lapsed_is_renewed_as_long_as_nobody_swept(store: Store) -> None:
+    worker = await a_worker(store, ttl_ms=-1)
+
+    await store.write(queue.renew(worker, TTL_MS))
+
+    await queued(store)
+    assert len(await claims(store, worker)) == 1
+
+
+async def test_who_was_declared_dead_cannot_renew(store: Store) -> None:
+    worker = await a_worker(store, ttl_ms=-1)
+    await store.write(queue.sweep())
+
+    with pytest.raises(FencedError, match="go on under a new id"):
+        await store.write(queue.renew(worker, TTL_MS))
+
+
+async def test_an_unknown_worker_cannot_renew(store: Store) -> None:
+    with pytest.raises(FencedError):
+        await store.write(queue.renew("worker_none", TTL_MS))
+
+
+async def test_the_only_process_declares_all_others_dead(store: Store) -> None:
+    claim = await held(store)
+    worker = await a_worker(store)
+
+    await store.write(queue.dismiss_others(worker))
+
+    assert await store.write(queue.sweep()) == [claim.run_id]
+    assert [again.run_id for again in await claims(store, worker)] == [claim.run_id]
+
+
+# --- Sweeping -------------------------------------------------------------------------------
+
+
+async def test_runs_of_living_workers_are_left_alone(store: Store) -> None:
+    claim = await held(store)
+
+    assert await store.write(queue.sweep()) == []
+    await store.append(an_append(claim))
+
+
+async def test_runs_of_a_worker_that_vanished_are_queued_again(store: Store) -> None:
+    worker = await a_worker(store)
+    run = await queued(store)
+    await claims(store, worker)
+    await store.write(queue.dismiss(worker))
+
+    assert await store.write(queue.sweep()) == [run.id]
+    assert await status(store, run.id) == "queued"
+
+
+async def test_a_run_that_crashes_its_workers_waits_longer_each_time(store: Store) -> None:
+    run = await queued(store)
+    claim = await next_claim(store)
+    await lost(store, claim)
+
+    await store.write(queue.dismiss_others("nobody"))
+    await store.write(queue.sweep())
+
+    row = await store.read(runs.find(TENANT, run.id))
+    assert row.status == "queued"
+    assert await claims(store, await a_worker(store)) == []  # its time has not come
+
+
+# --- Giving up ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("why", ["crash", "outage"])
+async def test_a_run_whose_driving_failed_is_queued_again(
+    store: Store, why: Literal["crash", "outage"]
+) -> None:
+    worker = await a_worker(store)
+    run = await queued(store)
+    await claims(store, worker)
+
+    assert await store.write(queue.give_up(TENANT, run.id, 1, worker, why))
+
+    again = await next_claim(store)
+    assert (again.run_id, again.epoch) == (run.id, 2)
+
+
+async def test_nobody_gives_up_what_is_not_his(store: Store) -> None:
+    worker = await a_worker(store)
+    run = await queued(store)
+    await claims(store, worker)
+
+    for work in (
+        queue.give_up("other", run.id, 1, worker, "crash"),
+        queue.give_up(TENANT, run.id, 2, worker, "crash"),
+        queue.give_up(TENANT, run.id, 1, "worker_none", "crash"),
+    ):
+        assert not await store.write(work)
+    assert await status(store, run.id) == "running"
+
+
+# --- Load -----------------------------------------------------------------------------------
+
+
+async def test_the_load_counts_what_is_not_over_for_all_and_for_one(store: Store) -> None:
+    run = a_run()
+    await held(store, run)
+    await queued(store, behind(run))
+    await waiting(store)
+    await finished(store)
+    await queued(store)
+    await queued(store, a_run(scheduled_ms=100 * NOW_MS))
+    await queued(store, a_run(tenant="other"))
+
+    everybody = await store.read(queue.load())
+    mine = await store.read(queue.load_of(TENANT))
+
+    assert mine == {"running": 1, "blocked": 1, "waiting": 1, "queued": 1, "scheduled": 1}
+    assert everybody == {**mine, "queued": 2}
+
+
+async def test_the_log_of_a_much_claimed_run_has_no_gap(store: Store) -> None:
+    claim = await held(store)
+    again = await lost(store, claim)
+
+    await store.append(an_append(again))
+
+    assert types(await events(store, claim.run_id)) == [
+        "run.queued", "run.started", "run.resumed", "step.started",
+    ]  # fmt: skip

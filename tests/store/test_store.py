@@ -1,0 +1,224 @@
+"""The store as a whole: group commit, and what it makes of lost answers and rivals."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from milepost.core.errors import FencedError, NotFoundError, OverloadedError
+from milepost.store import log, runs
+from milepost.store.address import Address
+from milepost.store.dialect import DialectName
+from milepost.store.engine import DatabaseUnavailableError, Engine
+from milepost.store.records import Append, Claim, Request
+from milepost.store.store import Store
+from milepost.store.work import Work
+from tests.store.conftest import opened, serving
+from tests.store.making import (
+    TENANT,
+    a_finish,
+    a_park,
+    a_run,
+    a_worker,
+    an_append,
+    behind,
+    claims,
+    events,
+    finished,
+    held,
+    lost,
+    queued,
+    status,
+    types,
+)
+
+T = TypeVar("T")
+
+
+class BreakingEngine:
+    """An engine whose connection breaks right after a commit, when told so."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.breaks = 0
+
+    @property
+    def dialect(self) -> DialectName:
+        return self._engine.dialect
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._engine.read(work)
+
+    async def write(self, work: Work[T]) -> T:
+        result = await self._engine.write(work)
+        if self.breaks:
+            self.breaks -= 1
+            raise DatabaseUnavailableError("the connection broke")
+        return result
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+async def test_a_run_that_was_created_is_queued_with_its_first_event(store: Store) -> None:
+    run = a_run()
+
+    created = await store.create(run)
+
+    assert created == runs.Created(run.id, "queued")
+    assert types(await events(store, run.id)) == ["run.queued"]
+
+
+async def test_runs_created_at_once_are_all_there(store: Store) -> None:
+    wanted = [a_run() for _ in range(100)]
+
+    created = await asyncio.gather(*(store.create(run) for run in wanted))
+
+    assert [item.run_id for item in created] == [run.id for run in wanted]
+    assert {await status(store, run.id) for run in wanted} == {"queued"}
+
+
+async def test_of_runs_created_at_once_in_a_session_one_is_active(store: Store) -> None:
+    first = await queued(store)
+
+    created = await asyncio.gather(*(store.create(behind(first)) for _ in range(5)))
+
+    assert {item.status for item in created} == {"blocked"}
+
+
+async def test_one_unknown_session_does_not_spoil_the_others_of_its_group(store: Store) -> None:
+    good = [a_run() for _ in range(5)]
+    bad = a_run(session_is_new=False)
+
+    outcomes = await asyncio.gather(
+        *(store.create(run) for run in (*good, bad)), return_exceptions=True
+    )
+
+    assert isinstance(outcomes[-1], NotFoundError)
+    assert [item for item in outcomes[:-1] if isinstance(item, BaseException)] == []
+
+
+async def test_requests_with_one_key_at_once_make_one_run(store: Store) -> None:
+    request = Request("POST /v1/runs", "key-1", "hash")
+
+    created = await asyncio.gather(*(store.create(a_run(request=request)) for _ in range(5)))
+
+    assert len({item.run_id for item in created}) == 1
+    assert sorted(item.replayed for item in created) == [False, True, True, True, True]
+
+
+async def test_a_full_queue_refuses_but_what_fits_goes_in(engine: Engine) -> None:
+    async with serving(Store(engine, queue_max=3)) as store:
+        outcomes = await asyncio.gather(
+            *(store.create(a_run()) for _ in range(5)), return_exceptions=True
+        )
+
+    refused = [item for item in outcomes if isinstance(item, OverloadedError)]
+    assert len(refused) == 2
+    assert all(error.retryable for error in refused)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_create_whose_answer_was_lost_is_found_again(
+    engine: Engine, others: int, *, keyed: bool
+) -> None:
+    breaking = BreakingEngine(engine)
+    request = Request("POST /v1/runs", "key-1", "hash") if keyed else None
+    wanted = [a_run(request=request), *(a_run() for _ in range(others))]
+    async with serving(Store(breaking)) as store:
+        breaking.breaks = 1
+
+        created = await asyncio.gather(*(store.create(run) for run in wanted))
+
+        assert [item.run_id for item in created] == [run.id for run in wanted]
+        assert [types(await events(store, run.id)) for run in wanted] == [["run.queued"]] * len(
+            wanted
+        )
+
+
+@pytest.mark.parametrize("make", [an_append, a_park, a_finish])
+async def test_an_append_whose_answer_was_lost_is_written_once_and_not_called_fenced(
+    engine: Engine, make: Callable[[Claim], Append]
+) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking)) as store:
+        claim = await held(store)
+        item = make(claim)
+        breaking.breaks = 1
+
+        await store.append(item)
+
+        assert types(await events(store, claim.run_id))[2:] == [item.entries[0].type]
+
+
+async def test_an_append_that_landed_counts_even_when_its_run_went_on_since(
+    engine: Engine,
+) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking)) as store:
+        claim = await held(store)
+        parked = a_park(claim)
+        await store.append(parked)
+        await store.write(runs.deliver(TENANT, claim.run_id, runs.Letter("x", "{}", "approval", 1)))
+
+        seen, _ = await store.append(parked)
+
+        assert seen == 0
+
+
+async def test_who_was_taken_over_is_fenced_and_its_group_is_written(store: Store) -> None:
+    zombie = await held(store)
+    successor = await lost(store, zombie)
+    others = [await held(store) for _ in range(3)]
+
+    outcomes = await asyncio.gather(
+        *(store.append(an_append(claim)) for claim in (zombie, *others)), return_exceptions=True
+    )
+
+    assert isinstance(outcomes[0], FencedError)
+    assert [item for item in outcomes[1:] if isinstance(item, BaseException)] == []
+    assert len(await events(store, zombie.run_id)) == successor.head
+
+
+async def test_a_message_that_came_in_sends_only_its_own_run_back(store: Store) -> None:
+    first, second = await held(store), await held(store)
+    await store.write(runs.deliver(TENANT, first.run_id, runs.Letter("x", "{}", "approval", 1)))
+
+    outcomes = await asyncio.gather(
+        *(store.append(a_park(claim)) for claim in (first, second)), return_exceptions=True
+    )
+
+    assert isinstance(outcomes[0], log.InboxMovedError)
+    assert outcomes[1] == (0, ())
+    assert await status(store, second.run_id) == "waiting"
+
+
+async def test_ending_a_run_sets_the_next_of_its_session_free(store: Store) -> None:
+    run = a_run()
+    claim = await held(store, run)
+    second, third = await queued(store, behind(run)), await queued(store, behind(run))
+
+    _, freed = await store.append(a_finish(claim))
+
+    assert freed == (second.id,)
+    assert [await status(store, item.id) for item in (second, third)] == ["queued", "blocked"]
+
+
+async def test_two_processes_share_a_session_s_turn(address: Address) -> None:
+    async with (
+        opened(address) as one_engine,
+        opened(address) as other_engine,
+        serving(Store(one_engine)) as one,
+        serving(Store(other_engine)) as other,
+    ):
+        ended = await finished(one)
+        run = a_run(session_id=ended.session_id, session_is_new=False)
+        again = replace(run, id=run.id + "b")
+
+        created = await asyncio.gather(one.create(run), other.create(again))
+
+        assert sorted(item.status for item in created) == ["blocked", "queued"]
+        assert len(await claims(one, await a_worker(one))) == 1

@@ -1,0 +1,130 @@
+"""Shifts: one worker id after the other, however the last one ended."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from milepost.core.errors import FencedError
+from milepost.core.events import RunCompleted, RunResumed, RunStarted
+from milepost.providers.scripted import Scripted, saying
+from milepost.store import queue
+from milepost.store.engine import DatabaseUnavailableError
+from milepost.store.thread import SqliteThreadStore, ThreadStore
+from milepost.worker.shifts import Shifts, Terms
+from tests.runtime.workshop import TIMEOUT_S, Held, Turns, Workshop, of
+from tests.worker.test_worker import hired, status
+
+# The short lease is lost soon; under the long one nobody is ever steady enough to sweep.
+SHORT = Terms(slots=4, lease_s=0.3, sweep_s=0.02, alone=True)
+LONG = Terms(slots=4, lease_s=60, sweep_s=0.02, alone=True)
+
+
+class Doors:
+    """Opens connections to the file, but for the times when it is told to fail."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._path = shop.path
+        self.failures = 0
+
+    def __call__(self) -> ThreadStore:
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseUnavailableError("the database is away")
+        return SqliteThreadStore(self._path)
+
+
+@contextlib.asynccontextmanager
+async def shifting(
+    shop: Workshop, model: object, doors: Doors, terms: Terms = LONG
+) -> AsyncIterator[Shifts]:
+    """Have shifts worked until the test is done with them."""
+    means = shop.means(model)  # type: ignore[arg-type]  # whatever streams
+    shifts = Shifts(terms, shop.ports, lambda _: means, doors, again_s=0.001)
+    task = asyncio.create_task(shifts.run())
+    try:
+        yield shifts
+        shifts.drain()
+        await asyncio.wait_for(task, TIMEOUT_S)
+    finally:
+        task.cancel()
+
+
+@pytest.fixture
+async def doors(shop: Workshop) -> Doors:
+    """A way to the database, which knows the agent."""
+    await hired(shop, shop.agent())
+    return Doors(shop)
+
+
+async def test_who_is_alone_with_the_file_takes_over_at_once(shop: Workshop, doors: Doors) -> None:
+    """The others must be dead, since the file's lock is held: no lease need lapse."""
+    run = await shop.queue()
+    await shop.claim()
+
+    async with shifting(shop, [saying("Here.")], doors):
+        await status(shop, run.id, "completed")
+
+    assert of(await shop.log(run.id), RunResumed)[0].why == "crash"
+
+
+async def test_a_worker_that_was_declared_dead_goes_on_under_a_new_id(
+    shop: Workshop, doors: Doors
+) -> None:
+    lost = Held()
+    run = await shop.queue()
+
+    async with shifting(shop, Turns(lost, Scripted([saying("Anew.")])), doors, SHORT):
+        await asyncio.wait_for(lost.reached.wait(), TIMEOUT_S)
+        [started] = of(await shop.log(run.id), RunStarted)
+        await shop.store.write(queue.dismiss(started.worker))
+        await status(shop, run.id, "completed")
+
+    log = await shop.log(run.id)
+    [resumed] = of(log, RunResumed)
+    assert lost.closed.is_set()
+    assert resumed.worker != started.worker
+    assert len(of(log, RunCompleted)) == 1
+
+
+async def test_the_last_shift_hands_back_what_it_drives(shop: Workshop, doors: Doors) -> None:
+    model = Held()
+    run = await shop.queue()
+
+    async with shifting(shop, model, doors) as shifts:
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        assert shifts.busy == 1
+
+    assert shifts.busy == 0
+    assert (await shop.row(run.id)).status == "queued"
+    assert (await shop.types(run.id))[-1] == "run.retrying"
+
+
+async def test_who_goes_home_signs_off(shop: Workshop, doors: Doors) -> None:
+    """Whatever it left behind can be had at once, and not only when its lease has lapsed."""
+    run = await shop.queue()
+
+    async with shifting(shop, [saying("Here.")], doors):
+        await status(shop, run.id, "completed")
+
+    [started] = of(await shop.log(run.id), RunStarted)
+    with pytest.raises(FencedError):
+        await shop.store.write(queue.renew(started.worker, 1_000))
+
+
+async def test_a_database_that_is_away_when_a_shift_begins_ends_no_worker(
+    shop: Workshop, doors: Doors
+) -> None:
+    doors.failures = 3
+    run = await shop.queue()
+
+    async with shifting(shop, [saying("Here.")], doors):
+        await status(shop, run.id, "completed")
+
+
+async def test_shifts_that_were_never_begun_can_be_ended(shop: Workshop, doors: Doors) -> None:
+    doors.failures = 10**9
+
+    async with shifting(shop, [], doors):
+        pass

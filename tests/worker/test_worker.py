@@ -1,0 +1,246 @@
+"""A worker: it claims, drives, gives up what it cannot drive, and hands back what it must."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy import select, update
+
+from milepost.core.agents import Agent
+from milepost.core.errors import UnavailableError
+from milepost.core.events import RunResumed, RunRetried, RunWaiting
+from milepost.live.hub import QUEUE_BELL, Hub
+from milepost.providers.scripted import Scripted, saying
+from milepost.runtime.definitions import encode_definition
+from milepost.runtime.drive import Means
+from milepost.store import agents, schema
+from milepost.store.dialect import text
+from milepost.store.work import Statement, Work
+from milepost.worker.worker import Worker
+from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, of
+
+_READY = Statement(
+    update(schema.runs).where(schema.runs.c.id == text("run_id")).values(run_at_ms=0)
+)
+
+
+def ready(run_id: str) -> Work[None]:
+    """Let the pause behind a crash be over."""
+    yield _READY(run_id=run_id)
+
+
+_CRASHES = Statement(select(schema.runs.c.crashes).where(schema.runs.c.id == text("run_id")))
+
+
+def crashed(run_id: str) -> Work[int]:
+    """Return how often the run has crashed since it was last let go of in peace."""
+    ((crashes,),) = yield _CRASHES(run_id=run_id)
+    return int(crashes)
+
+
+@pytest.fixture
+async def agent(shop: Workshop) -> Agent:
+    """An agent that the database knows, too."""
+    return await hired(shop, shop.agent())
+
+
+async def hired(shop: Workshop, agent: Agent) -> Agent:
+    row = await shop.store.write(
+        agents.create(
+            TENANT, agent.name, encode_definition(agent), agent_id=agent.id, now_ms=shop.clock()
+        )
+    )
+    assert (row.id, row.version) == (agent.id, agent.version)
+    return agent
+
+
+@contextlib.asynccontextmanager
+async def working(
+    shop: Workshop, means: Means, *, slots: int = 4, poll_s: float = 60
+) -> AsyncIterator[Worker]:
+    """Have a worker at work until the test is done with it; it polls so rarely that bells count."""
+    worker = Worker(await shop.worker(), slots, means, poll_s=poll_s)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+        worker.drain()
+        await asyncio.wait_for(task, TIMEOUT_S)
+    finally:
+        task.cancel()
+
+
+async def status(shop: Workshop, run_id: str, wanted: str) -> None:
+    """Wait until the run has this status: whatever changes it rings."""
+    async with asyncio.timeout(TIMEOUT_S):
+        with shop.hub.listen(run_id) as (_, woken), shop.hub.bell(QUEUE_BELL) as rung:
+            while (await shop.row(run_id)).status != wanted:
+                waits = [asyncio.create_task(each.wait()) for each in (woken, rung)]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for wait in waits:
+                    wait.cancel()
+                woken.clear()
+                rung.clear()
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_queued_run_is_driven_at_once(shop: Workshop) -> None:
+    async with working(shop, shop.means([saying("One."), saying("Two.")])):
+        first = await shop.queue()
+        await status(shop, first.id, "completed")
+        second = await shop.queue()
+        await status(shop, second.id, "completed")
+
+
+@pytest.mark.usefixtures("agent")
+async def test_runs_are_driven_side_by_side_up_to_the_slots(shop: Workshop) -> None:
+    models = [Held(rest=saying("Done.")) for _ in range(3)]
+    runs = [await shop.queue() for _ in models]
+
+    async with working(shop, shop.means(Turns(*models)), slots=2) as worker:
+        for model in models[:2]:
+            await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        assert worker.busy == 2
+        statuses = sorted([(await shop.row(run.id)).status for run in runs])
+        assert statuses == ["queued", "running", "running"]
+        models[0].go.set()
+        await asyncio.wait_for(models[2].reached.wait(), TIMEOUT_S)
+        for model in models[1:]:
+            model.go.set()
+        for run in runs:
+            await status(shop, run.id, "completed")
+
+
+@pytest.mark.usefixtures("agent")
+async def test_the_next_run_of_a_session_starts_when_the_last_one_ends(shop: Workshop) -> None:
+    model = Held(rest=saying("Done."))
+
+    async with working(shop, shop.means(Turns(model, Scripted([saying("And again.")])))):
+        first = await shop.queue()
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        second = await shop.queue(session_id=first.session_id)
+        assert (await shop.row(second.id)).status == "blocked"
+        model.go.set()
+        await status(shop, second.id, "completed")
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_drained_worker_hands_back_what_it_drives_and_claims_nothing(
+    shop: Workshop,
+) -> None:
+    model = Held()
+    run = await shop.queue()
+
+    async with working(shop, shop.means(model)) as worker:
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        worker.drain()
+
+    assert worker.busy == 0
+    assert (await shop.types(run.id))[-1] == "run.retrying"
+    assert (await shop.row(run.id)).status == "queued"
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_run_that_crashes_its_worker_three_times_waits_for_an_operator(
+    shop: Workshop,
+) -> None:
+    bugs = [ZeroDivisionError("a bug")] * 3
+    run = await shop.queue()
+
+    async with working(shop, shop.means([*bugs, saying("At last.")])):
+        await hurried(shop, run.id, crashes=2)
+        await hurried(shop, run.id, crashes=3)
+        await status(shop, run.id, "waiting")
+        assert of(await shop.log(run.id), RunWaiting) == [RunWaiting("operator", ())]
+        assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["crash"] * 3
+
+        await shop.deliver(run.id, "retry", {"by": "ann"}, "retry")
+        await status(shop, run.id, "completed")
+
+    assert of(await shop.log(run.id), RunRetried) == [RunRetried("ann")]
+
+
+async def hurried(shop: Workshop, run_id: str, *, crashes: int) -> None:
+    """Wait until the run has crashed so many times, and have it go on without its pause."""
+    async with asyncio.timeout(TIMEOUT_S):
+        with shop.hub.bell(QUEUE_BELL) as rung:
+            while await shop.store.read(crashed(run_id)) < crashes:
+                await rung.wait()
+                rung.clear()
+    await shop.store.write(ready(run_id))
+    shop.hub.ring(QUEUE_BELL)
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_run_that_waits_for_an_operator_can_be_cancelled(shop: Workshop) -> None:
+    run = await shop.queue()
+
+    async with working(shop, shop.means([ZeroDivisionError("a bug")] * 3)):
+        await hurried(shop, run.id, crashes=2)
+        await hurried(shop, run.id, crashes=3)
+        await status(shop, run.id, "waiting")
+        await shop.cancel(run.id)
+        await status(shop, run.id, "cancelled")
+
+
+async def test_a_run_whose_agent_cannot_be_read_does_not_stop_the_worker(shop: Workshop) -> None:
+    lost = await shop.queue()
+
+    async with working(shop, shop.means([saying("Here.")] * 2)):
+        await hurried(shop, lost.id, crashes=2)
+        await hired(shop, shop.agent())
+        run = await shop.queue()
+        await status(shop, run.id, "completed")
+
+
+@pytest.mark.usefixtures("agent")
+async def test_what_an_outage_broke_off_does_not_count_as_a_crash(shop: Workshop) -> None:
+    run = await shop.queue()
+
+    async with working(shop, shop.means([UnavailableError("away")] * 4 + [saying("Back.")])):
+        await status(shop, run.id, "completed")
+
+    whys = {event.why for event in of(await shop.log(run.id), RunResumed)}
+    assert whys == {"outage"}
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_run_is_not_left_alone_when_the_lease_lapsed_for_a_while(shop: Workshop) -> None:
+    """The lease is renewed before anybody swept: nobody else would ever drive the run."""
+    model = Turns(Scripted([saying("never")]), Scripted([saying("Here.")]))
+    means = shop.means(model)
+    shop.lease.lapsed = True
+    run = await shop.queue()
+    worker = Worker(await shop.worker(), 1, means, poll_s=60)
+    claim = await shop.claim(worker.id)
+
+    await worker._drive(claim)
+
+    assert (await shop.row(run.id)).status == "queued"
+    assert (await shop.row(run.id)).epoch == 1
+
+
+@pytest.mark.usefixtures("agent")
+async def test_nothing_is_claimed_while_the_lease_may_have_lapsed(shop: Workshop) -> None:
+    shop.lease.lapsed = True
+    run = await shop.queue()
+
+    async with working(shop, shop.means([saying("Here.")]), poll_s=0.001) as worker:
+        await asyncio.wait_for(shop.lease.asked.wait(), TIMEOUT_S)
+        assert (await shop.row(run.id)).status == "queued"
+        assert worker.busy == 0
+        shop.lease.lapsed = False
+        await status(shop, run.id, "completed")
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_run_that_nobody_rang_for_is_found(shop: Workshop) -> None:
+    model = Held(rest=saying("Done."))
+
+    async with working(shop, shop.means(model), poll_s=0.001):
+        hub, shop.hub = shop.hub, Hub()  # Queued in another process, whose bell is not heard here.
+        run = await shop.queue()
+        shop.hub = hub
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        model.go.set()
+        await status(shop, run.id, "completed")
