@@ -124,7 +124,7 @@ async def test_a_dead_workers_run_is_taken_over_by_a_living_one(
     installation = postgres_installation
     server = await installation.start(MILEPOST_SLOTS="0")
     worker = await installation.start_worker()
-    run = await server.create("slowly 50\none two three four five six seven eight nine ten")
+    run = await server.create("slowly 400\none two three four five six seven eight nine ten")
     await server.until(run["id"], "message.started")
     await worker.kill()
     await installation.start_worker()
