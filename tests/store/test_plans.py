@@ -23,6 +23,7 @@ from milepost.store import (
     log,
     queue,
     runs,
+    schema,
     sessions,
     traces,
     usage,
@@ -219,6 +220,22 @@ def sqlite(sqlite_address: SqliteAddress) -> Iterator[Explainer]:
         connection.execute(statement)
     yield Sqlite(connection)
     connection.close()
+
+
+@pytest.mark.parametrize("status", sorted({*schema.ENDED, "waiting"} - {*schema.ORDINARY}))
+def test_runs_that_stopped_short_are_found_without_reading_those_that_completed(
+    sqlite_address: SqliteAddress, status: str
+) -> None:
+    connection = engine_sqlite.connect(sqlite_address.path)
+    call = next(runs.search(TENANT, RunFilter(status=status), Page(20)))
+    assert isinstance(call, Call)
+    text, values = call.rendered("sqlite")
+
+    steps = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
+    connection.close()
+
+    assert len(steps) == 1
+    assert "ix_runs_stopped (tenant=? AND status=?)" in steps[0]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -75,13 +75,17 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One principal's answer. `digest` is that of the call it saw, if it says so."""
+    """One principal's answer. `digest` is that of the call it saw, if it says so.
+
+    `by` is who counts: nobody votes twice. `name` is what the run's log calls them.
+    """
 
     decision: Literal["approve", "deny"]
     by: str
     comment: str | None = None
     digest: str | None = None
     edit: Edit | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +361,7 @@ def _letter(row: ApprovalRow, decision: Decision) -> str:
         "approval_id": row.id,
         "call_id": row.call_id,
         "decision": decision.decision,
-        "by": decision.by,
+        "by": decision.name or decision.by,
         "comment": decision.comment,
         "arguments": orjson.Fragment(edit.arguments) if edit else None,
         "digest": edit.digest if edit else None,

@@ -5,6 +5,7 @@ The key commits in the transaction of its effect, so that there is never one wit
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlalchemy import exists, insert, select, tuple_
 
@@ -17,6 +18,8 @@ from milepost.store.work import Call, Statement, Work
 TTL_MS = 24 * 3_600_000
 PURGE_MAX = 1_000
 
+T = TypeVar("T")
+
 _I = schema.idempotency.c
 
 
@@ -24,6 +27,12 @@ class RequestConflictError(ConflictError):
     """The idempotency key was used for another request."""
 
     code = "idempotency_key_reused"
+
+
+class AnsweredError(ConflictError):
+    """A rival answered the same request meanwhile: look again."""
+
+    code = "stale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,7 @@ _PURGE = Statement(
             .where(_old.c.created_ms < number("before_ms"))
             .order_by(_old.c.created_ms)
             .limit(PURGE_MAX)
+            .with_for_update(skip_locked=True)  # Every process purges.
         )
     )
     .returning(_I.key)
@@ -126,6 +136,16 @@ def remember(asked: Asked) -> Work[str | None]:
     forget = _FORGET(asked=rows_of([row]), before_ms=asked.time_ms - TTL_MS)
     _, kept = yield forget, _REMEMBER(**row)
     return None if kept else (yield from recall(asked))
+
+
+def keeping(asked: Asked | None, effect: Work[T]) -> Work[T]:
+    """Do `effect` with its request's key in the same transaction.
+
+    Raises `AnsweredError`, and does nothing, if the key has been kept before.
+    """
+    if asked is not None and (yield from remember(asked)) is not None:
+        raise AnsweredError(f"Idempotency-Key {asked.request.key!r} was answered; look again")
+    return (yield from effect)
 
 
 def purge(now_ms: int) -> Work[int]:

@@ -1,12 +1,13 @@
 """API keys: only their hashes are stored."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import func, insert, select, update
 
 from milepost.core.errors import NotFoundError
 from milepost.store import schema
-from milepost.store.dialect import now_ms, number, text
+from milepost.store.dialect import now_ms, number, rows, rows_of, text
 from milepost.store.listing import Query, paged
 from milepost.store.records import Page
 from milepost.store.work import Statement, Work
@@ -66,6 +67,8 @@ _CREATE = Statement(
 )
 _BY_HASH = Statement(select(*_COLUMNS).where(_K.hash == text("hash"), _valid))
 _FIND = Statement(select(*_COLUMNS).where(_K.id == text("key_id"), _K.tenant == text("tenant")))
+_named = rows("named", "id")
+_NAMES = Statement(select(_K.id, _K.name).where(_K.id == _named.c.id, _K.tenant == text("tenant")))
 _EXIST = Statement(select(_K.id).where(_valid).limit(1))
 _REVOKE = Statement(
     update(schema.keys)
@@ -103,6 +106,13 @@ def find(tenant: str, key_id: str) -> Work[KeyRow]:
     if not found:
         raise _not_found(key_id)
     return KeyRow(*found[0])
+
+
+def names(tenant: str, key_ids: Iterable[str]) -> Work[dict[str, str]]:
+    """Return what the tenant calls those of its keys; what is no key's id is left out."""
+    named = rows_of({"id": key_id} for key_id in key_ids)
+    found = yield _NAMES(tenant=tenant, named=named)
+    return dict(found)
 
 
 def exist() -> Work[bool]:

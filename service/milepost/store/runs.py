@@ -290,6 +290,9 @@ def matching(tenant: str, wanted: RunFilter) -> Query:
     query: Query = select(*COLUMNS).where(_R.tenant == tenant)
     if wanted.status == "queued":
         query = query.where(_R.status.in_(words(schema.PENDING)))
+    elif wanted.status not in {None, *schema.ORDINARY}:
+        # SQLite takes an index only where it finds the index's own condition.
+        query = query.where(_R.status.not_in(words(schema.ORDINARY)), _R.status == wanted.status)
     else:
         query = where_equal(query, {_R.status: wanted.status})
     if wanted.agent is not None:

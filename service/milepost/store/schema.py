@@ -27,6 +27,9 @@ metadata = MetaData(
 ACTIVE = ("queued", "running", "waiting")
 PENDING = ("scheduled", "blocked", "queued")
 ENDED = ("completed", "incomplete", "failed", "cancelled", "expired")
+# Where nearly all runs stand. An index holds the rest, which is what people look for.
+ORDINARY = ("scheduled", "blocked", "queued", "running", "completed")
+_IS_STOPPED = text(f"status NOT IN ({', '.join(map(repr, ORDINARY))})")
 
 
 def _number(name: str, default: int | None = None) -> Column[int]:
@@ -156,6 +159,14 @@ runs = Table(
         unique=True,
         sqlite_where=text("status IN ('queued', 'running', 'waiting')"),
         postgresql_where=text("status IN ('queued', 'running', 'waiting')"),
+    ),
+    Index(
+        "ix_runs_stopped",
+        "tenant",
+        "status",
+        "id",
+        sqlite_where=_IS_STOPPED,
+        postgresql_where=_IS_STOPPED,
     ),
     Index(None, "tenant", "id"),
     Index(None, "session_id", "turn"),
