@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+import typing
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -43,7 +44,8 @@ NAMES = {
     "message.aborted", "reasoning.completed", "model.retried", "cache.hit", "tool_call.requested",
     "policy.decided", "tool_call.started", "tool_call.completed", "tool_call.failed",
     "tool_call.denied", "tool_call.interrupted", "approval.requested", "approval.decided",
-    "approval.expired", "approval.withdrawn",
+    "approval.expired", "approval.withdrawn", "tool_result.compressing", "tool_result.compressed",
+    "artifact.created", "guardrail.triggered",
 }  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(get_args(hint))
     if get_origin(hint) is tuple:
         return st.lists(anything(get_args(hint)[0]), max_size=3).map(tuple)
-    if get_origin(hint) is types.UnionType:
+    if get_origin(hint) in {types.UnionType, typing.Union}:
         return st.one_of(*map(anything, get_args(hint)))
     assert issubclass(get_origin(hint), Mapping), f"no strategy for {hint}"
     return st.dictionaries(st.text(), VALUES, max_size=3)

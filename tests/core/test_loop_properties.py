@@ -29,10 +29,11 @@ from milepost.core.events import (
     ToolCallInterrupted,
     ToolCallRequested,
     ToolCallStarted,
+    ToolResultCompressed,
 )
 from milepost.core.messages import Message
 from milepost.core.state import State, fold, transcript
-from tests.core.world import DEADLINE_MS, GATED, MAX_STEPS, RULES, World
+from tests.core.world import BY_CLIENT, DEADLINE_MS, GATED, MAX_STEPS, RULES, World
 
 E = TypeVar("E", bound=Event)
 
@@ -243,3 +244,42 @@ def test_a_run_that_crashed_anywhere_comes_to_the_same_end(events: int) -> None:
         "call_1_2": 1,
         "call_2_0": 1,
     }
+
+
+@SETTINGS
+@given(worlds())
+def test_the_first_terminal_result_is_the_answer_and_no_model_is_asked_after_it(
+    world: World,
+) -> None:
+    answered = [
+        at
+        for at, event in enumerate(world.log)
+        if isinstance(event, ToolCallCompleted) and event.terminal
+    ]
+    if not answered:
+        return
+
+    behind = world.log[answered[0] :]
+
+    assert not any(isinstance(event, MessageStarted) for event in behind)
+    end = world.log[-1]
+    if isinstance(end, RunCompleted):
+        assert end.finish_reason == "terminal"
+        assert end.output.text == '{"did":"close"}'
+
+
+@SETTINGS
+@given(worlds())
+def test_a_long_result_is_read_only_in_its_shorter_form(world: World) -> None:
+    compressed = Counter(event.call_id for event in of(world, ToolResultCompressed))
+    read = {message.content for shown in world.prompts for message in shown}
+
+    assert all(times == 1 for times in compressed.values())
+    assert not read & {'{"did":"look"}', '{"did":"mail"}', '{"did":"ping"}'}
+    assert world.state.usage.model_calls == len(of(world, MessageCompleted)) + len(compressed)
+
+
+@SETTINGS
+@given(worlds())
+def test_a_call_that_the_client_runs_is_never_run_here(world: World) -> None:
+    assert not {call.call.name for call in world.executed} & BY_CLIENT

@@ -9,9 +9,19 @@ from dataclasses import dataclass, field
 from random import Random
 
 from milepost.core import ids
-from milepost.core.agents import Agent, Limits
+from milepost.core.agents import Agent, Compression, Limits
 from milepost.core.canonical import call_digest
-from milepost.core.decide import Ask, CallModel, CallTool, Refuse, Reject, Rules, Ruling, Run
+from milepost.core.decide import (
+    Ask,
+    CallModel,
+    CallTool,
+    CompressResult,
+    Refuse,
+    Reject,
+    Rules,
+    Ruling,
+    Run,
+)
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -32,16 +42,17 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallRequested,
+    ToolResultCompressed,
 )
 from milepost.core.json import Json
-from milepost.core.messages import Message, ToolCall
+from milepost.core.messages import Message, ToolCall, ToolKind
 from milepost.core.model import FinishReason
 from milepost.core.prompt import prompt
 from milepost.core.repetition import ToolEffect
 from milepost.core.state import CallStatus, State, evolve
 from milepost.core.usage import Usage
 from milepost.runtime.journal import Stamped
-from milepost.runtime.settle import Settlement, Settling, closing
+from milepost.runtime.settle import Call, Settlement, Settling, closing
 from milepost.store.records import Claim
 from milepost.tools import preview
 
@@ -61,8 +72,13 @@ EFFECTS: Mapping[str, ToolEffect] = {
     "pay": "once",
     "mail": "once",
     "ping": "idempotent",
+    "scan": "once",
+    "sign": "once",
+    "close": "idempotent",
 }
-GATED = frozenset({"mail", "ping"})
+GATED = frozenset({"mail", "ping", "sign"})
+BY_CLIENT = frozenset({"scan", "sign"})
+TERMINAL = frozenset({"close"})
 TOOLS = (*EFFECTS, "banned", "unknown")
 
 
@@ -78,7 +94,11 @@ def judge(call: ToolCall) -> Ruling:
     return Run(arguments, EFFECTS[call.name])
 
 
-RULES = Rules(judge, Limits(max_steps=MAX_STEPS, model_retries=1))
+RULES = Rules(
+    judge,
+    Limits(max_steps=MAX_STEPS, model_retries=1),
+    Compression("openai/gpt-5-nano", threshold_chars=len('{"did":"pay"}')),
+)
 
 
 @dataclass
@@ -90,7 +110,7 @@ class World:
     now_ms: int = 0
     log: list[Event] = field(default_factory=list)
     state: State = field(default_factory=State)
-    in_hand: list[CallModel | CallTool] = field(default_factory=list)
+    in_hand: list[Call] = field(default_factory=list)
     prompts: list[tuple[Message, ...]] = field(default_factory=list)
     executed: list[CallTool] = field(default_factory=list)
     parks: int = 0
@@ -146,18 +166,22 @@ class World:
         assert isinstance(parked, RunWaiting)
         assert parked.cause == self.waiting_for
         assert self.state.open_message is None
-        if parked.cause == "approval":
-            assert parked.pending == self.pending != ()
-            done = {CallStatus.ASKED, CallStatus.DONE}
-            assert {call.status for call in self.state.calls.values()} <= done
+        if parked.cause != "operator":
+            assert parked.pending == (*self.pending, *self.awaited) != ()
+            over = {CallStatus.ASKED, CallStatus.AWAITED, CallStatus.DONE}
+            assert {call.status for call in self.state.calls.values()} <= over
 
-    def _begin(self, effect: CallModel | CallTool, opening: Event) -> None:
-        assert opening.type in {"message.started", "tool_call.started"}
+    def _begin(self, effect: Call, opening: Event) -> None:
+        assert opening.type in {"message.started", "tool_call.started", "tool_result.compressing"}
         self.in_hand.append(effect)
-        if isinstance(effect, CallModel):
-            self.prompts.append(prompt(CLERK, (), self.state))
-        else:
-            self.executed.append(effect)
+        match effect:
+            case CallModel():
+                self.prompts.append(prompt(CLERK, (), self.state))
+            case CallTool():
+                assert effect.call.kind == "server"
+                self.executed.append(effect)
+            case CompressResult():
+                assert len(effect.content) == effect.opening.chars
 
     # --- What the log says ---
 
@@ -169,13 +193,21 @@ class World:
     @property
     def waiting_for(self) -> str:
         """What a waiting run waits for."""
-        return "operator" if self.state.crashes >= 3 else "approval"
+        if self.state.crashes >= 3:
+            return "operator"
+        return "approval" if self.pending else "client_tool"
 
     @property
     def pending(self) -> tuple[str, ...]:
         """The approvals that are open."""
         calls = self.state.calls.values()
         return tuple(str(call.approval_id) for call in calls if call.status is CallStatus.ASKED)
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The calls that the client has in hand."""
+        calls = self.state.calls.values()
+        return tuple(call.call.id for call in calls if call.status is CallStatus.AWAITED)
 
     # --- What happens ---
 
@@ -186,10 +218,13 @@ class World:
         if self.held:
             moves = ["finish"] * len(self.in_hand)
             moves += [] if self.kind else ["crash", "hand_back", "cancel", "wait"]
-            return moves + (["answer"] if self.pending else [])
+            moves += ["answer"] if self.pending else []
+            return moves + (["bring"] if self.awaited else [])
+        come = ["answer_parked"] if self.pending else []
+        come += ["bring_parked"] if self.awaited else []
         if self.waiting_for == "operator":
-            return ["retry"] if self.kind else ["retry", "end_outside", "answer_parked"]
-        return ["answer_parked"] if self.kind else ["answer_parked", "end_outside"]
+            return ["retry"] if self.kind else ["retry", "end_outside", *come]
+        return come if self.kind else [*come, "end_outside"]
 
     def happen(self, move: str) -> None:
         """Let it happen."""
@@ -198,7 +233,15 @@ class World:
     def finish(self) -> None:
         """A call in hand comes back; several may come back in any order."""
         effect = self.in_hand.pop(self.chance.randrange(len(self.in_hand)))
-        self.go_on(self._replied(effect) if isinstance(effect, CallModel) else self._ran(effect))
+        match effect:
+            case CallModel():
+                self.go_on(self._replied(effect))
+            case CallTool():
+                self.go_on(self._ran(effect))
+            case CompressResult(call, _, opening):
+                used = Usage(model_calls=1)
+                told = ToolResultCompressed(call.id, "short", opening.chars, opening.model, used)
+                self.go_on([told])
 
     def crash(self) -> None:
         """The worker dies, and another takes the run."""
@@ -224,9 +267,17 @@ class World:
 
     def answer_parked(self) -> None:
         """A person answers and so queues the run again; or nobody did, in time."""
-        if self.pending:
-            self._take("approval")
-            self.go_on([self._answered()])
+        self._take("approval")
+        self.go_on([self._answered()])
+
+    def bring(self) -> None:
+        """The client brings a result while a worker holds the run."""
+        self.go_on(self._brought())
+
+    def bring_parked(self) -> None:
+        """The client brings a result and so queues the run again."""
+        self._take("client_tool")
+        self.go_on(self._brought())
 
     def retry(self) -> None:
         """An operator sends the run on."""
@@ -273,12 +324,17 @@ class World:
     def _requested(self, effect: CallModel, index: int, name: str) -> ToolCallRequested:
         arguments: dict[str, Json] = {"to": self.chance.randrange(2)}
         call_id = ids.call_id(self.state.step, index)
-        return ToolCallRequested(call_id, name, arguments, "server", "key", effect.message_id)
+        kind: ToolKind = "client" if name in BY_CLIENT else "server"
+        return ToolCallRequested(call_id, name, arguments, kind, "key", effect.message_id)
 
     def _ran(self, effect: CallTool) -> list[Event]:
         if not self.script and self.chance.random() < 0.3:
             return [ToolCallFailed(effect.call.id, BROKEN)]
-        return [ToolCallCompleted(effect.call.id, {"did": effect.call.name}, 1)]
+        name = effect.call.name
+        return [ToolCallCompleted(effect.call.id, {"did": name}, 1, terminal=name in TERMINAL)]
+
+    def _brought(self) -> list[Event]:
+        return [ToolCallCompleted(self.chance.choice(self.awaited), "brought", 1)]
 
     def _answered(self) -> Event:
         asked = [call for call in self.state.calls.values() if call.status is CallStatus.ASKED]

@@ -77,6 +77,7 @@ def test_a_spec_says_everything_that_an_agent_is() -> None:
         "tools": ["add"],
         "policy": {"deny": ["x"], "ask": ["y"], "allow": ["z"]},
         "cache": {"ttl_s": 3.0},
+        "compression": {"model": "openai/gpt-5-nano", "threshold_chars": 500},
         "limits": {"max_steps": 2, "retry_backoff_s": 0.0, "rate_limit_cooldown_s": 0.5},
         "metadata": {"team": "blue"},
     }
@@ -95,6 +96,7 @@ def test_a_spec_says_everything_that_an_agent_is() -> None:
     [
         ("model", "gpt-5", "a model is <provider>/<model>"),
         ("tools", ["add", "add"], "a tool is named twice"),
+        ("compression", {"model": "small"}, "a model is <provider>/<model>"),
         ("mood", "good", "Extra inputs are not permitted"),
         ("limits", {"retry_backoff_s": -1}, "greater than or equal to 0"),
     ],

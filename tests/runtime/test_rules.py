@@ -27,14 +27,17 @@ TOOLS = Registry([tool_of(add), tool_of(pay)])
 
 
 def ruled(
-    name: str, arguments: dict[str, Json], policy: Policy | None = None, **call: str
+    name: str,
+    arguments: dict[str, Json],
+    policy: Policy | None = None,
+    malformed: str | None = None,
 ) -> Ruling:
     agent = Agent("agt_1", 1, "clerk", "test/model", tools=("add", "pay", "gone"), policy=policy)
-    return rules_for(agent, TOOLS).judge(ToolCall("call_1_0", name, arguments, **call))
+    return rules_for(agent, TOOLS).judge(ToolCall("call_1_0", name, arguments, malformed=malformed))
 
 
 def test_a_call_runs_with_its_arguments_mended() -> None:
-    assert ruled("add", {"a": "2"}) == Run({"a": 2}, "read")
+    assert ruled("add", {"a": "2"}) == Run({"a": 2}, "read", ('a: "2" became 2',))
 
 
 def test_a_tool_may_ask_by_itself() -> None:

@@ -43,6 +43,7 @@ def test_it_describes_itself_to_the_api() -> None:
         "output_schema": None,
         "effect": "once",
         "requires_approval": False,
+        "terminal": False,
         "timeout_s": None,
         "kind": "server",
     }

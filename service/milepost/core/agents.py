@@ -25,11 +25,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Compression:
+    """Tool results of more than `threshold_chars` characters are made shorter by `model`."""
+
+    model: str
+    threshold_chars: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One version of an agent. It never changes: a change makes the next version.
 
     `model` is `<provider>/<model>`; `policy` is None where the tools' own gates are all there is.
-    `cache_ttl_s` is None unless the agent asks for its model's replies to be cached.
+    `cache_ttl_s` is None unless the agent asks for its model's replies to be cached, `compression`
+    unless it asks for long tool results to be made shorter.
     """
 
     id: str
@@ -41,6 +50,7 @@ class Agent:
     policy: Policy | None = None
     limits: Limits = field(default_factory=Limits)
     cache_ttl_s: float | None = None
+    compression: Compression | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -97,6 +97,7 @@ _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "input": lambda value: tuple(map(_input_message, value)),
     "pending": tuple,
     "stopped": tuple,
+    "coerced": tuple,
 }
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from milepost.core import ids
-from milepost.core.agents import Limits
+from milepost.core.agents import Compression, Limits
 from milepost.core.canonical import call_digest
 from milepost.core.events import (
+    ApprovalWithdrawn,
     Event,
     Failure,
     MessageAborted,
@@ -27,6 +28,8 @@ from milepost.core.events import (
     ToolCallDenied,
     ToolCallFailed,
     ToolCallInterrupted,
+    ToolCallStarted,
+    ToolResultCompressing,
     WaitCause,
 )
 from milepost.core.json import Json
@@ -41,14 +44,16 @@ UNKNOWN_OUTCOME = Failure(
     "The worker died while this tool ran, so it may or may not have acted. Do not assume either,"
     " and do not repeat it before you have verified what happened.",
 )
+SKIPPED = Failure("skipped", "Skipped: the result of another call has ended the run.")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The call may be made, with these coerced arguments."""
+    """The call may be made, with these coerced arguments; `coerced` says what was changed."""
 
     arguments: Mapping[str, Json]
     effect: ToolEffect
+    coerced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class Ask:
     arguments: Mapping[str, Json]
     effect: ToolEffect
     reason: str
+    coerced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class Rules:
 
     judge: Callable[[ToolCall], Ruling]
     limits: Limits = field(default_factory=Limits)
+    compression: Compression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,16 @@ class CallTool:
     arguments: Mapping[str, Json]
     effect: ToolEffect
     attempt: int
+    coerced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompressResult:
+    """Ask `model` for a shorter form of a call's result, in a log that says so already."""
+
+    call: ToolCall
+    content: str
+    opening: ToolResultCompressing
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +160,7 @@ class End:
     events: tuple[Event, ...] = ()
 
 
-Effect = Record | CallModel | CallTool | AskApproval | Park | Cancel | End
+Effect = Record | CallModel | CallTool | CompressResult | AskApproval | Park | Cancel | End
 
 
 def decide(state: State, rules: Rules, now_ms: int) -> tuple[Effect, ...]:
@@ -172,21 +189,60 @@ def decide(state: State, rules: Rules, now_ms: int) -> tuple[Effect, ...]:
 
 
 def _decide_calls(state: State, rules: Rules) -> tuple[Effect, ...]:
-    if all(call.status is CallStatus.DONE for call in state.calls.values()):
-        return (Record((StepCompleted(state.step),)),)
-    decisions = (_decide_call(call, state, rules) for call in state.calls.values())
+    calls = state.calls.values()
+    if any(call.terminal for call in calls):
+        return _decide_terminal(state, rules)
+    decisions = (_decide_call(call, state, rules) for call in calls)
     if effects := tuple(effect for effect in decisions if effect):
         return effects
+    if all(call.status is CallStatus.DONE for call in calls):
+        return (Record((StepCompleted(state.step),)),)
     return _park(state)
 
 
-def _park(state: State) -> tuple[Effect, ...]:
-    """Wait for people only when nothing else in the step can proceed."""
-    in_hand = any(call.status is CallStatus.STARTED for call in state.calls.values())
-    if in_hand or state.waiting:
+def _decide_terminal(state: State, rules: Rules) -> tuple[Effect, ...]:
+    """End with the first terminal result, once what has begun has come to its end.
+
+    What has not begun is skipped: a vendor refuses a conversation with a call left unanswered.
+    """
+    calls = state.calls.values()
+    if skipped := [event for call in calls if call.status in _UNBEGUN for event in _skip(call)]:
+        return (Record(tuple(skipped)),)
+    begun = (call for call in calls if call.status is not CallStatus.DONE)
+    if effects := tuple(effect for call in begun if (effect := _decide_call(call, state, rules))):
+        return effects
+    if any(call.status in _IN_HAND for call in calls):
         return ()
-    asked = (call for call in state.calls.values() if call.status is CallStatus.ASKED)
-    return (Park("approval", tuple(call.approval_id or "" for call in asked)),)
+    answer = next(call.content for call in calls if call.terminal)
+    closing = (StepCompleted(state.step),)
+    return (End(RunCompleted(Output(answer), state.usage, "terminal"), closing),)
+
+
+def _skip(open_call: OpenCall) -> tuple[Event, ...]:
+    call_id = open_call.call.id
+    failed = ToolCallFailed(call_id, SKIPPED)
+    if open_call.status is CallStatus.ASKED and open_call.approval_id:
+        return (ApprovalWithdrawn(open_call.approval_id, call_id), failed)
+    return (failed,)
+
+
+_IN_HAND = frozenset({CallStatus.STARTED, CallStatus.COMPRESSING})
+_UNBEGUN = frozenset(
+    {
+        CallStatus.REQUESTED, CallStatus.ASKED, CallStatus.APPROVED, CallStatus.DENIED,
+        CallStatus.AWAITED,
+    }
+)  # fmt: skip
+
+
+def _park(state: State) -> tuple[Effect, ...]:
+    """Wait for people and clients only when nothing else in the step can proceed."""
+    calls = state.calls.values()
+    if state.waiting or any(call.status in _IN_HAND for call in calls):
+        return ()
+    asked = [call.approval_id or "" for call in calls if call.status is CallStatus.ASKED]
+    awaited = [call.call.id for call in calls if call.status is CallStatus.AWAITED]
+    return (Park("approval" if asked else "client_tool", (*asked, *awaited)),)
 
 
 def _decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | None:
@@ -201,15 +257,36 @@ def _decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | No
             return _deny(open_call.call, open_call.denied_by, open_call.denial)
         case CallStatus.LOST:
             return _recover(open_call)
-        case CallStatus.ASKED | CallStatus.STARTED | CallStatus.DONE:
+        case CallStatus.DONE:
+            return _compress(open_call, rules.compression)
+        case CallStatus.ASKED | CallStatus.STARTED | CallStatus.AWAITED | CallStatus.COMPRESSING:
             return None
+
+
+def _compress(open_call: OpenCall, compression: Compression | None) -> Effect | None:
+    """Have a result made shorter that is longer than the agent wants to pay for."""
+    if compression is None or open_call.long <= compression.threshold_chars:
+        return None
+    opening = ToolResultCompressing(open_call.call.id, compression.model, open_call.long)
+    return CompressResult(open_call.call, open_call.content, opening)
+
+
+def _call(
+    call: ToolCall, arguments: Mapping[str, Json], effect: ToolEffect, attempt: int,
+    coerced: tuple[str, ...],
+) -> Effect:  # fmt: skip
+    """Have the tool run: by us, or by the client, who then sends what came of it."""
+    if call.kind != "client":
+        return CallTool(call, arguments, effect, attempt, coerced)
+    changed = dict(arguments) if dict(arguments) != dict(call.arguments) else None
+    return Record((ToolCallStarted(call.id, attempt, effect, changed, coerced),))
 
 
 def _admit(open_call: OpenCall, ruling: Ruling, state: State) -> Effect:
     call = open_call.call
     match ruling:
-        case Run(arguments, effect):
-            return CallTool(call, arguments, effect, attempt=1)
+        case Run(arguments, effect, coerced):
+            return _call(call, arguments, effect, 1, coerced)
         case Ask(arguments, _, reason):
             asked = call_digest(call.name, arguments)
             if denial := state.denials.get(asked):
@@ -226,10 +303,10 @@ def _admit_approved(open_call: OpenCall, ruling: Ruling) -> Effect:
     """Judge again what was approved: a deny still wins, and only the approved arguments run."""
     call = open_call.call
     match ruling:
-        case Run(arguments, effect) | Ask(arguments, effect, _):
+        case Run(arguments, effect, coerced) | Ask(arguments, effect, _, coerced):
             if call_digest(call.name, arguments) != open_call.digest:
                 return _deny(call, "approval", "the arguments are not those that were approved")
-            return CallTool(call, arguments, effect, open_call.attempt + 1)
+            return _call(call, arguments, effect, open_call.attempt + 1, coerced)
         case Refuse(by, reason):
             return _deny(call, by, reason)
         case Reject(error):
@@ -241,8 +318,8 @@ def _run_again(open_call: OpenCall, ruling: Ruling) -> Effect:
     if open_call.digest is not None:
         return _admit_approved(open_call, ruling)
     match ruling:
-        case Run(arguments, effect):
-            return CallTool(open_call.call, arguments, effect, open_call.attempt + 1)
+        case Run(arguments, effect, coerced):
+            return _call(open_call.call, arguments, effect, open_call.attempt + 1, coerced)
         case Ask(arguments, _, reason):
             asked = call_digest(open_call.call.name, arguments)
             return AskApproval(open_call.call, arguments, asked, reason)

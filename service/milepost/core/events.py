@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from milepost.core.json import Json
-from milepost.core.messages import Role
+from milepost.core.messages import Role, ToolKind
 from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
 from milepost.core.usage import Usage
 
-WaitCause = Literal["approval", "operator"]
-ResumeWhy = Literal["approval", "crash", "outage", "drain", "cancel", "retry"]
+WaitCause = Literal["approval", "client_tool", "operator"]
+ResumeWhy = Literal["approval", "client_tool", "crash", "outage", "drain", "cancel", "retry"]
 ApprovalAnswer = Literal["approve", "deny"]
 
 
@@ -115,12 +115,12 @@ class RunRetried:
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
-    """The run answered."""
+    """The run answered: as its model stopped, or with a tool's result that is `terminal`."""
 
     type: ClassVar = "run.completed"
     output: Output
     usage: Usage
-    finish_reason: FinishReason = "stop"
+    finish_reason: FinishReason | Literal["terminal"] = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class ToolCallRequested:
     call_id: str
     name: str
     arguments: Mapping[str, Json]
-    kind: Literal["server", "client", "http", "mcp"]
+    kind: ToolKind
     idempotency_key: str
     message_id: str
     provider_call_id: str = ""
@@ -276,23 +276,80 @@ class PolicyDecided:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """The tool is about to run; `arguments` is what it gets where coercion changed them."""
+    """The tool is about to run, or the client may run it.
+
+    `arguments` is what it gets where coercion changed them, and `coerced` says what was changed.
+    """
 
     type: ClassVar = "tool_call.started"
     call_id: str
     attempt: int
     effect: ToolEffect
     arguments: Mapping[str, Json] | None = None
+    coerced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallCompleted:
-    """The tool answered."""
+    """The tool answered. `terminal`: its result is the run's; `cached`: it did not run again."""
 
     type: ClassVar = "tool_call.completed"
     call_id: str
     result: Json
     duration_ms: int
+    terminal: bool = False
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultCompressing:
+    """A model is about to be asked for a shorter form of a long result."""
+
+    type: ClassVar = "tool_result.compressing"
+    call_id: str
+    model: str
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultCompressed:
+    """What the model reads instead of a long result. `fallback` says why it was only cut."""
+
+    type: ClassVar = "tool_result.compressed"
+    call_id: str
+    content: str
+    chars: int
+    model: str
+    usage: Usage
+    fallback: str | None = None
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactCreated:
+    """A tool left a file behind. `url` is set where it lies elsewhere; `size` is in bytes."""
+
+    type: ClassVar = "artifact.created"
+    artifact_id: str
+    call_id: str
+    filename: str | None
+    mime_type: str
+    size: int | None
+    sha256: str | None
+    url: str | None = None
+    role: str | None = None
+    retention: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailTriggered:
+    """A guardrail stepped in. `action` says what it did, `reason` what it saw."""
+
+    type: ClassVar = "guardrail.triggered"
+    guardrail: str
+    action: str
+    reason: str
+    call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +453,10 @@ Event = (
     | PolicyDecided
     | ToolCallStarted
     | ToolCallCompleted
+    | ToolResultCompressing
+    | ToolResultCompressed
+    | ArtifactCreated
+    | GuardrailTriggered
     | ToolCallFailed
     | ToolCallDenied
     | ToolCallInterrupted

@@ -7,6 +7,8 @@ from typing import Literal
 from milepost.core.json import Json
 
 Role = Literal["system", "user", "assistant", "tool"]
+ToolKind = Literal["server", "client", "http", "mcp"]
+"""Who runs a tool: our process, the client, a server over HTTP, or a server that speaks MCP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class ToolCall:
     arguments: Mapping[str, Json]
     provider_id: str = ""
     malformed: str | None = None
+    kind: ToolKind = "server"
 
 
 @dataclass(frozen=True, slots=True)

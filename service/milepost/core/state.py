@@ -12,9 +12,11 @@ from milepost.core.events import (
     ApprovalExpired,
     ApprovalRequested,
     ApprovalWithdrawn,
+    ArtifactCreated,
     CacheHit,
     Event,
     Failure,
+    GuardrailTriggered,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
@@ -42,6 +44,8 @@ from milepost.core.events import (
     ToolCallInterrupted,
     ToolCallRequested,
     ToolCallStarted,
+    ToolResultCompressed,
+    ToolResultCompressing,
 )
 from milepost.core.json import Json
 from milepost.core.messages import Message, ToolCall
@@ -58,14 +62,20 @@ class CallStatus(StrEnum):
     APPROVED = "approved"
     DENIED = "denied"
     STARTED = "started"
+    AWAITED = "awaited"  # The client runs it.
     LOST = "lost"  # Its worker died while it ran.
     REPEATABLE = "repeatable"  # Lost, and safe to make again.
+    COMPRESSING = "compressing"  # Answered; a model makes the answer shorter.
     DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call of the present step. `content` is what the model is told, once there is something."""
+    """A call of the present step. `content` is what the model is told, once there is something.
+
+    `long` is a result's length in characters as long as it may still be made shorter: errors,
+    denials, terminal results and what was compressed already stay as they are.
+    """
 
     call: ToolCall
     status: CallStatus = CallStatus.REQUESTED
@@ -76,6 +86,8 @@ class OpenCall:
     denied_by: str = ""
     denial: str = ""
     content: str = ""
+    terminal: bool = False
+    long: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +167,12 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return _request(state, event)
         case ToolCallStarted():
             return _start(state, event)
-        case ToolCallCompleted(call_id, result):
-            return _answer(state, call_id, told(result))
+        case ToolCallCompleted():
+            return _complete(state, event)
+        case ToolResultCompressing(call_id):
+            return _mark(state, call_id, status=CallStatus.COMPRESSING)
+        case ToolResultCompressed():
+            return _compress(state, event)
         case ToolCallFailed(call_id, error):
             return _answer(state, call_id, f"Error ({error.code}): {error.message}")
         case ToolCallDenied():
@@ -179,7 +195,15 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return _refuse(state, call_id, "expiry", "nobody answered in time")
         case ApprovalWithdrawn(_, call_id):
             return _refuse(state, call_id, "withdrawal", "the question was withdrawn")
-        case RunRetrying() | ReasoningCompleted() | ModelRetried() | CacheHit() | PolicyDecided():
+        case (
+            RunRetrying()
+            | ReasoningCompleted()
+            | ModelRetried()
+            | CacheHit()
+            | PolicyDecided()
+            | ArtifactCreated()
+            | GuardrailTriggered()
+        ):
             return state
 
 
@@ -208,9 +232,7 @@ def _results(calls: Mapping[str, OpenCall]) -> list[Message]:
 def _resume(state: State, event: RunResumed) -> State:
     """A new worker has the run: what the last one had in hand is lost."""
     calls = {
-        call_id: replace(call, status=CallStatus.LOST)
-        if call.status is CallStatus.STARTED
-        else call
+        call_id: replace(call, status=_AFTER_A_LOSS.get(call.status, call.status))
         for call_id, call in state.calls.items()
     }
     return replace(
@@ -221,6 +243,13 @@ def _resume(state: State, event: RunResumed) -> State:
         crashes=state.crashes + 1 if event.why == "crash" else state.crashes,
         waiting=False,
     )
+
+
+# Making a result shorter has no effect on the world: it is simply done again.
+_AFTER_A_LOSS = {
+    CallStatus.STARTED: CallStatus.LOST,
+    CallStatus.COMPRESSING: CallStatus.DONE,
+}
 
 
 def _reply(state: State, event: MessageCompleted) -> State:
@@ -241,7 +270,12 @@ def _reply(state: State, event: MessageCompleted) -> State:
 
 def _request(state: State, event: ToolCallRequested) -> State:
     call = ToolCall(
-        event.call_id, event.name, event.arguments, event.provider_call_id, event.malformed
+        event.call_id,
+        event.name,
+        event.arguments,
+        event.provider_call_id,
+        event.malformed,
+        event.kind,
     )
     *before, reply = state.messages
     asked = replace(reply, calls=(*reply.calls, call))
@@ -249,18 +283,31 @@ def _request(state: State, event: ToolCallRequested) -> State:
 
 
 def _start(state: State, event: ToolCallStarted) -> State:
+    by_client = state.calls[event.call_id].call.kind == "client"
     return _mark(
         state,
         event.call_id,
-        status=CallStatus.STARTED,
+        status=CallStatus.AWAITED if by_client else CallStatus.STARTED,
         attempt=event.attempt,
         effect=event.effect,
     )
 
 
-def _answer(state: State, call_id: str, content: str) -> State:
-    answered = _mark(state, call_id, status=CallStatus.DONE, content=content)
-    return replace(answered, crashes=0)
+def _complete(state: State, event: ToolCallCompleted) -> State:
+    content = told(event.result)
+    long = 0 if event.terminal else len(content)
+    return _answer(state, event.call_id, content, terminal=event.terminal, long=long)
+
+
+def _compress(state: State, event: ToolResultCompressed) -> State:
+    usage = state.usage + event.usage
+    told_now = _mark(state, event.call_id, status=CallStatus.DONE, content=event.content, long=0)
+    return replace(told_now, usage=usage)
+
+
+def _answer(state: State, call_id: str, content: str, **more: object) -> State:
+    answered = _mark(state, call_id, status=CallStatus.DONE, content=content, **more)
+    return replace(answered, crashes=0) if state.crashes else answered
 
 
 def _deny(state: State, event: ToolCallDenied) -> State:

@@ -1,13 +1,16 @@
 """An agent as people write it: in a request, or in a file that is applied at start."""
 
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from milepost.core.agents import Agent, Limits
+from milepost.core.agents import Agent, Compression, Limits
+from milepost.core.errors import InvalidError
 from milepost.core.policy import Policy
+from milepost.providers.catalog import Catalog
+from milepost.tools import Registry
 
 TTL_S_MAX = 30 * 86_400
 
@@ -44,6 +47,18 @@ class CacheSpec(Spec):
     ttl_s: Annotated[float, Field(gt=0, le=TTL_S_MAX)]
 
 
+class CompressionSpec(Spec):
+    """Which model makes tool results shorter, and beyond how many characters."""
+
+    model: str
+    threshold_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
+
+    @field_validator("model")
+    @classmethod
+    def _has_provider(cls, model: str) -> str:
+        return _checked_model(model)
+
+
 class LimitsSpec(Spec):
     """The bounds of a run; what is not named keeps its default. Durations are in seconds."""
 
@@ -66,15 +81,14 @@ class AgentSpec(Spec):
     tools: Annotated[list[Name], Field(max_length=500)] = []
     policy: PolicySpec | None = None
     cache: CacheSpec | None = None
+    compression: CompressionSpec | None = None
     limits: LimitsSpec = LimitsSpec()
     metadata: Metadata = {}
 
     @field_validator("model")
     @classmethod
     def _has_provider(cls, model: str) -> str:
-        if not _MODEL.fullmatch(model):
-            raise ValueError("a model is <provider>/<model>, such as openai/gpt-5-mini")
-        return model
+        return _checked_model(model)
 
     @field_validator("tools")
     @classmethod
@@ -84,10 +98,16 @@ class AgentSpec(Spec):
         return tools
 
 
+def _checked_model(model: str) -> str:
+    if not _MODEL.fullmatch(model):
+        raise ValueError("a model is <provider>/<model>, such as openai/gpt-5-mini")
+    return model
+
+
 def agent_of(spec: AgentSpec) -> Agent:
     """Return the agent that the spec describes, without an id or a version yet."""
     given = {name: value for name, value in spec.limits.model_dump().items() if value is not None}
-    policy = spec.policy
+    policy, compression = spec.policy, spec.compression
     return Agent(
         id="",
         version=0,
@@ -100,13 +120,36 @@ def agent_of(spec: AgentSpec) -> Agent:
         else None,
         limits=Limits(**given),
         cache_ttl_s=spec.cache.ttl_s if spec.cache else None,
+        compression=Compression(compression.model, compression.threshold_chars)
+        if compression
+        else None,
         metadata=spec.metadata,
     )
 
 
+def require_known(agent: Agent, tools: Registry, providers: Catalog) -> Agent:
+    """Return the agent; raise `InvalidError` if it names what this installation lacks."""
+    if agent.provider not in providers.names:
+        raise InvalidError(
+            f"there is no provider {agent.provider!r}; a model begins with one of:"
+            f" {', '.join(providers.names)}",
+            code="unknown_provider",
+            pointer="/model",
+        )
+    unknown = [name for name in agent.tools if name not in tools]
+    if unknown:
+        raise InvalidError(
+            f"there is no tool {', '.join(map(repr, unknown))}; the tools are:"
+            f" {', '.join(tools.names) or 'none'}",
+            code="unknown_tool",
+            pointer=f"/tools/{agent.tools.index(unknown[0])}",
+        )
+    return agent
+
+
 def show_spec(agent: Agent) -> dict[str, Any]:
     """Return the agent in the words of a spec, its limits in full."""
-    policy = agent.policy
+    policy, compression = agent.policy, agent.compression
     return {
         "name": agent.name,
         "model": agent.model,
@@ -116,6 +159,7 @@ def show_spec(agent: Agent) -> dict[str, Any]:
         if policy is None
         else {"deny": list(policy.deny), "ask": list(policy.ask), "allow": list(policy.allow)},
         "cache": None if agent.cache_ttl_s is None else {"ttl_s": agent.cache_ttl_s},
+        "compression": None if compression is None else asdict(compression),
         "limits": {field.name: getattr(agent.limits, field.name) for field in fields(agent.limits)},
         "metadata": dict(agent.metadata),
     }

@@ -1,6 +1,7 @@
 """What is done in the world: a model called, a tool run; each with the events that tell of it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 from milepost.core import ids
@@ -19,6 +20,7 @@ from milepost.core.events import (
     ToolCallRequested,
 )
 from milepost.core.json import Json, clean, clean_text
+from milepost.core.messages import ToolKind
 from milepost.core.model import CacheHit as CachedDelta
 from milepost.core.model import (
     ModelRequest,
@@ -48,13 +50,15 @@ class ModelCall:
     """One attempt at a message: its deltas go live, its whole goes into the log."""
 
     def __init__(
-        self, effect: CallModel, after_seq: int, claim: Claim, agent: Agent, step: int
-    ) -> None:
+        self, effect: CallModel, after_seq: int, claim: Claim, agent: Agent, step: int,
+        kind_of: Callable[[str], ToolKind],
+    ) -> None:  # fmt: skip
         self._effect = effect
         self._after_seq = after_seq
         self._claim = claim
         self._agent = agent
         self._step = step
+        self._kind_of = kind_of
 
     async def perform(
         self,
@@ -129,11 +133,12 @@ class ModelCall:
     def _requested(self, index: int, call: RequestedCall) -> ToolCallRequested:
         call_id = ids.call_id(self._step, index)
         arguments, malformed = _parsed(call.arguments)
+        name = clean_text(call.name)
         return ToolCallRequested(
             call_id=call_id,
-            name=clean_text(call.name),
+            name=name,
             arguments=arguments,
-            kind="server",
+            kind=self._kind_of(name),
             idempotency_key=ids.idempotency_key(self._claim.run_id, call_id),
             message_id=self._effect.message_id,
             provider_call_id=clean_text(call.provider_id),
@@ -183,4 +188,5 @@ async def run_tool(
     except ToolError as error:
         failure = Failure(error.code, clean_text(str(error)), error.retryable)
         return [ToolCallFailed(effect.call.id, failure, clock() - started_ms)]
-    return [ToolCallCompleted(effect.call.id, result, clock() - started_ms)]
+    took_ms = clock() - started_ms
+    return [ToolCallCompleted(effect.call.id, result, took_ms, terminal=tool.terminal)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from milepost.core.agents import Agent, Limits
+from milepost.core.agents import Agent, Compression, Limits
 from milepost.core.policy import Policy
 from milepost.store import agents
 from milepost.store.store import Store
@@ -26,6 +26,7 @@ def encode_definition(agent: Agent) -> str:
 def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
     """Return the agent that `encode_definition` wrote; what a later version added is dropped."""
     shown: dict[str, Any] = orjson.loads(definition)
+    compression = shown.get("compression")
     return Agent(
         id=agent_id,
         version=version,
@@ -36,6 +37,7 @@ def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
         policy=_policy(shown.get("policy")),
         limits=_limits(shown.get("limits") or {}),
         cache_ttl_s=shown.get("cache_ttl_s"),
+        compression=Compression(**compression) if compression else None,
         metadata=shown.get("metadata") or {},
     )
 

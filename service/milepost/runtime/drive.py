@@ -7,7 +7,7 @@ from typing import Protocol
 
 from milepost.core.agents import Agent
 from milepost.core.codec import decode
-from milepost.core.decide import CallModel, CallTool
+from milepost.core.decide import CallModel, CallTool, CompressResult
 from milepost.core.errors import InvalidError, OverloadedError
 from milepost.core.events import Event, Failure, MessageAborted, RunRetrying, SessionLoaded
 from milepost.core.ids import idempotency_key
@@ -22,11 +22,12 @@ from milepost.live.reminder import Reminder
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
 from milepost.runtime.calls import ModelCall, run_tool
+from milepost.runtime.compressing import Compressor
 from milepost.runtime.history import History
 from milepost.runtime.journal import Journal, Ports, Stamped, folded
 from milepost.runtime.letters import events_of
 from milepost.runtime.rules import rules_for
-from milepost.runtime.settle import Settlement, Settling
+from milepost.runtime.settle import Call, Settlement, Settling
 from milepost.store import log
 from milepost.store.log import InboxMovedError
 from milepost.store.records import Change, Claim, LogEntry
@@ -107,7 +108,7 @@ class Drive:
             means.ports.new_id,
             preview,
         )
-        self._works: dict[asyncio.Task[list[Event]], CallModel | CallTool] = {}
+        self._works: dict[asyncio.Task[list[Event]], Call] = {}
         self._draining = False
         self._woken: asyncio.Event | None = None
 
@@ -227,17 +228,21 @@ class Drive:
         if self._woken is not None:
             self._woken.set()
 
-    def _begin(self, effect: CallModel | CallTool, seq: int) -> None:
+    def _begin(self, effect: Call, seq: int) -> None:
         """Start a call in the world, which is written down already: only if we still may."""
         self._means.lease.check()
-        work = (
-            self._call_model(effect, seq)
-            if isinstance(effect, CallModel)
-            else self._call_tool(effect)
-        )
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._work(effect, seq))
         task.add_done_callback(self._wake)
         self._works[task] = effect
+
+    def _work(self, effect: Call, seq: int) -> Coroutine[None, None, list[Event]]:
+        match effect:
+            case CallModel():
+                return self._call_model(effect, seq)
+            case CallTool():
+                return self._call_tool(effect)
+            case CompressResult():
+                return self._compress(effect)
 
     async def _call_model(self, effect: CallModel, seq: int) -> list[Event]:
         if effect.wait_s:
@@ -259,7 +264,7 @@ class Drive:
             tokens_max=agent.limits.max_output_tokens,
             cache_ttl_s=agent.cache_ttl_s,
         )
-        call = ModelCall(effect, seq, journal.claim, agent, journal.state.step)
+        call = ModelCall(effect, seq, journal.claim, agent, journal.state.step, means.tools.kind)
         return await call.perform(
             provider,
             request,
@@ -284,10 +289,18 @@ class Drive:
         timeout_s = journal.agent.limits.tool_timeout_s
         return run_tool(effect, context, means.tools, means.invoker, means.ports.clock, timeout_s)
 
+    async def _compress(self, effect: CompressResult) -> list[Event]:
+        journal, means = self._journal, self._means
+        compression = journal.agent.compression
+        assert compression is not None
+        compressor = Compressor(means.providers, means.pricing)
+        tenant = journal.claim.tenant
+        return [await compressor.compress(effect, tenant, compression.threshold_chars)]
+
     async def _hand_back(self, happened: list[Stamped]) -> bool:
         """Let what cannot be repeated finish, stop the rest, and queue the run for another."""
         for task, effect in self._works.items():
-            if isinstance(effect, CallModel) or may_repeat(effect.effect):
+            if not isinstance(effect, CallTool) or may_repeat(effect.effect):
                 task.cancel()
         if self._works:
             await asyncio.wait(self._works, timeout=self._means.drain_s)

@@ -1,6 +1,6 @@
 """A run in a worker's hands: its state, its place in the log, and the one way to go on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -16,9 +16,11 @@ from milepost.core.events import (
     RunFailed,
     RunIncomplete,
     Terminal,
+    ToolResultCompressed,
 )
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve
+from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, Hub
 from milepost.runtime.clock import Clock, NewId
@@ -143,15 +145,25 @@ class Journal:
                 seq=seq,
                 session_id=self.claim.session_id,
                 agent=self.agent.name,
-                model=self.agent.model,
+                model=model,
                 user=self.claim.user,
                 metadata=self.claim.metadata,
                 time_ms=stamped.time_ms,
-                usage=stamped.event.usage,
+                usage=usage,
             )
             for seq, stamped in enumerate(happened, start=self.head + 1)
-            if isinstance(stamped.event, MessageCompleted)
+            for model, usage in self._spent(stamped.event)
         )
+
+    def _spent(self, event: Event) -> Iterator[tuple[str, Usage]]:
+        """Yield what a model call took, and which model it was."""
+        match event:
+            case MessageCompleted(usage=usage):
+                yield self.agent.model, usage
+            case ToolResultCompressed(model=model, usage=usage) if usage.model_calls:
+                yield model, usage
+            case _:
+                return
 
 
 def folded(state: State, happened: Sequence[Stamped]) -> State:

@@ -6,7 +6,7 @@ from milepost.core.errors import ToolValidationError
 from milepost.core.events import Failure
 from milepost.core.messages import ToolCall
 from milepost.core.policy import Verdict, judge
-from milepost.tools import Registry
+from milepost.tools import Registry, coercions
 
 
 def rules_for(agent: Agent, tools: Registry) -> Rules:
@@ -15,7 +15,7 @@ def rules_for(agent: Agent, tools: Registry) -> Rules:
     def ruling(call: ToolCall) -> Ruling:
         return _rule(agent, tools, call)
 
-    return Rules(ruling, agent.limits)
+    return Rules(ruling, agent.limits, agent.compression)
 
 
 def _rule(agent: Agent, tools: Registry, call: ToolCall) -> Ruling:
@@ -29,12 +29,13 @@ def _rule(agent: Agent, tools: Registry, call: ToolCall) -> Ruling:
         arguments = tool.validate(call.arguments)
     except ToolValidationError as error:
         return Reject(Failure(error.code, str(error)))
+    mended = coercions(call.arguments, arguments)
     judgement = judge(agent.policy, call.name, gated=tool.requires_approval)
     match judgement.verdict:
         case Verdict.ALLOW:
-            return Run(arguments, tool.effect)
+            return Run(arguments, tool.effect, mended)
         case Verdict.ASK:
-            return Ask(arguments, tool.effect, judgement.reason)
+            return Ask(arguments, tool.effect, judgement.reason, mended)
         case Verdict.DENY:
             return Refuse("policy", judgement.reason)
 

@@ -11,6 +11,7 @@ from milepost.core.decide import (
     CallModel,
     CallTool,
     Cancel,
+    CompressResult,
     Effect,
     End,
     Park,
@@ -40,6 +41,9 @@ from milepost.store.records import Change, Claim, NewApproval
 
 ROUNDS_MAX = 1_000
 
+Call = CallModel | CallTool | CompressResult
+"""What is done in the world, once the log says that it is begun."""
+
 
 @dataclass(slots=True)
 class Settlement:
@@ -50,7 +54,7 @@ class Settlement:
 
     state: State
     happened: list[Stamped]
-    calls: list[tuple[CallModel | CallTool, int]] = field(default_factory=list)
+    calls: list[tuple[Call, int]] = field(default_factory=list)
     approvals: list[NewApproval] = field(default_factory=list)
     change: Change | None = None
 
@@ -98,6 +102,9 @@ class Settling:
                 settlement.calls.append((effect, len(settlement.happened)))
             case CallTool():
                 self._happen(settlement, _started(effect), now_ms)
+                settlement.calls.append((effect, len(settlement.happened)))
+            case CompressResult():
+                self._happen(settlement, effect.opening, now_ms)
                 settlement.calls.append((effect, len(settlement.happened)))
             case AskApproval():
                 self._ask(settlement, effect, now_ms)
@@ -166,7 +173,7 @@ def in_hand(state: State) -> list[tuple[str, Event]]:
     work: list[tuple[str, Event]] = [
         (f"{call_id} {call.call.name}", ToolCallFailed(call_id, given_up))
         for call_id, call in state.calls.items()
-        if call.status in {CallStatus.STARTED, CallStatus.LOST}
+        if call.status in {CallStatus.STARTED, CallStatus.LOST, CallStatus.AWAITED}
     ]
     if state.open_message:
         aborted = MessageAborted(state.open_message, "the run was ended")
@@ -187,5 +194,9 @@ def closing(state: State, event: Terminal) -> list[Event]:
 def _started(effect: CallTool) -> ToolCallStarted:
     changed = dict(effect.arguments) != dict(effect.call.arguments)
     return ToolCallStarted(
-        effect.call.id, effect.attempt, effect.effect, effect.arguments if changed else None
+        effect.call.id,
+        effect.attempt,
+        effect.effect,
+        effect.arguments if changed else None,
+        effect.coerced,
     )

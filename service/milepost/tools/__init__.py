@@ -1,5 +1,6 @@
 """Tools: functions that a model may call, checked at its boundary and run within bounds."""
 
+from milepost.tools.coercions import coercions
 from milepost.tools.context import ToolContext
 from milepost.tools.decorator import tool, tool_of
 from milepost.tools.definition import Tool
@@ -19,6 +20,7 @@ __all__ = [
     "ToolContext",
     "ToolThreads",
     "as_text",
+    "coercions",
     "load",
     "preview",
     "tool",

@@ -9,6 +9,7 @@ from typing import Any
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
+from milepost.core.messages import ToolKind
 from milepost.core.model import ToolSchema
 from milepost.core.repetition import ToolEffect
 from milepost.tools.arguments import Arguments
@@ -33,18 +34,20 @@ class Tool:
 
     `parameters` is a ready JSON Schema; without one it is made from the function's signature.
     `effect` says what may be repeated after a crash: `read` and `idempotent` may, `once` never is.
-    `strict` mends no argument. `inject` holds a value, or a factory, for each hidden parameter.
-    `param_metadata` describes parameters and restricts their values. `timeout_s` of None leaves
-    the bound to whoever runs the tool.
+    The result of a `terminal` tool is the run's answer. `strict` mends no argument. `inject` holds
+    a value, or a factory, for each hidden parameter. `param_metadata` describes parameters and
+    restricts their values. `timeout_s` of None leaves the bound to whoever runs the tool.
     """
 
     name: str
     description: str
     function: Callable[..., Any]
+    kind: ToolKind = "server"
     parameters: Mapping[str, Json] | None = None
     effect: ToolEffect = "once"
     timeout_s: float | None = None
     requires_approval: bool = False
+    terminal: bool = False
     strict: bool = False
     param_metadata: Mapping[str, ParameterNotes] = field(default_factory=dict)
     inject: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -93,8 +96,9 @@ class Tool:
             "output_schema": None if self.output_schema is None else dict(self.output_schema),
             "effect": self.effect,
             "requires_approval": self.requires_approval,
+            "terminal": self.terminal,
             "timeout_s": self.timeout_s,
-            "kind": "server",
+            "kind": self.kind,
         }
 
     def _check(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from milepost.core.errors import ToolValidationError
+from milepost.core.messages import ToolKind
 from milepost.core.model import ToolSchema
 from milepost.tools.definition import Tool
 from milepost.tools.signature import INVALID_TOOL
@@ -33,6 +34,11 @@ class Registry:
     def get(self, name: str) -> Tool | None:
         """Return the tool called `name`, None where there is none."""
         return self._tools.get(name)
+
+    def kind(self, name: str) -> ToolKind:
+        """Return who runs the tool called `name`; what nobody knows is ours to refuse."""
+        tool = self._tools.get(name)
+        return tool.kind if tool else "server"
 
     def add(self, *tools: Tool) -> None:
         """Add `tools`; ToolValidationError for a name that is taken, and then none is added."""
