@@ -11,7 +11,7 @@ ToolKind = Literal["server", "client", "http", "mcp"]
 """Who runs a tool: our process, the client, a server over HTTP, or a server that speaks MCP."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots, as all that a state copies.
 class ToolCall:
     """A call that the model asked for.
 
@@ -27,7 +27,7 @@ class ToolCall:
     kind: ToolKind = "server"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots, as all that a state copies.
 class Message:
     """One turn of the conversation. `call_id` names the call that a tool's message answers."""
 

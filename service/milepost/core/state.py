@@ -1,12 +1,13 @@
 """Where a run stands: its events, folded."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 
 import orjson
 
+from milepost.core.copying import replace
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -69,7 +70,7 @@ class CallStatus(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots, as all that is copied with every event.
 class OpenCall:
     """A call of the present step. `content` is what the model is told, once there is something.
 
@@ -90,7 +91,7 @@ class OpenCall:
     long: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots, as all that is copied with every event.
 class State:
     """A run, folded. `messages` begins with the input; `calls` are those of the present step."""
 
