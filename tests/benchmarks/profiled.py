@@ -1,8 +1,7 @@
 """Milepost under a profiler that counts CPU time, in the event loop and in every other thread.
 
 `python -m tests.benchmarks.profiled FILE serve` is `milepost serve` that writes its profile to FILE
-when it ends. The event loop is profiled from the first SIGUSR1 on, so that starting up, and what
-warms up, does not count.
+when it ends. It profiles from SIGUSR1 on, so that starting up, and what warms up, does not count.
 """
 
 import cProfile
@@ -21,15 +20,18 @@ class Profiling:
     """A profile for each thread, added up at the end."""
 
     def __init__(self) -> None:
+        self._begun = False
         self._profiles: list[cProfile.Profile] = []
 
-    def begin(self) -> None:
-        """Profile the thread that calls this, from here on."""
-        profile = cProfile.Profile(time.thread_time)
-        # From Python 3.12 on one profile at a time is active in the whole process.
-        with suppress(ValueError):
-            profile.enable()
-            self._profiles.append(profile)
+    def begin(self, *_: object) -> None:
+        """Profile from here on; a signal's handler, and so in the main thread."""
+        self._begun = True
+        self._join()
+
+    def watch(self, _frame: FrameType, _event: str, _argument: object) -> None:
+        """Wait in another thread for the beginning; the profile then replaces this function."""
+        if self._begun:
+            self._join()
 
     def write(self, path: Path) -> None:
         """Write the sum; every other thread must have ended."""
@@ -37,24 +39,23 @@ class Profiling:
             self._profiles[0].disable()
             pstats.Stats(*self._profiles).dump_stats(path)
 
+    def _join(self) -> None:
+        profile = cProfile.Profile(time.thread_time)
+        # From Python 3.12 on one profile at a time is active in the whole process.
+        with suppress(ValueError):
+            profile.enable()
+            self._profiles.append(profile)
+
 
 def _main(path: Path) -> None:
     profiling = Profiling()
-    signal.signal(signal.SIGUSR1, lambda *_: profiling.begin())
-    threading.setprofile(_beginning(profiling))
+    signal.signal(signal.SIGUSR1, profiling.begin)
+    threading.setprofile(profiling.watch)
     sys.argv = ["milepost", *sys.argv[2:]]
     try:
         runpy.run_module("milepost", run_name="__main__")
     finally:
         profiling.write(path)
-
-
-def _beginning(profiling: Profiling):  # type: ignore[no-untyped-def]
-    def begin(_frame: FrameType, _event: str, _argument: object) -> None:
-        """Take the place of this very function in a thread that begins."""
-        profiling.begin()
-
-    return begin
 
 
 if __name__ == "__main__":
