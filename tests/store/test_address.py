@@ -46,3 +46,21 @@ def test_no_password_is_shown(url: str) -> None:
 def test_anything_else_is_refused_with_what_would_do(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"sqlite:///path|name a file"):
         parse_address(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:sesame@db:port/milepost",
+        "postgresql://ann:ses:ame@db:54:32/milepost",
+        "postgresql://ann:sesame@[::1/milepost",
+        "postgresql://ann:sesame@db/milepost?no_such_option=1",
+        "postgresql://ann:sesame@db/milepost?connect_timeout",
+        "postgresql://ann:%zz@db/milepost",
+    ],
+)
+def test_a_url_of_postgres_that_cannot_be_read_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="user:password@host:port/name") as refused:
+        parse_address(url)
+
+    assert "ses" not in str(refused.value)

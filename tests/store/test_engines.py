@@ -1,6 +1,7 @@
 """The two engines: what a write and a read are, and what becomes of them when things break."""
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 
@@ -11,12 +12,17 @@ from sqlalchemy import bindparam, insert, select
 from milepost.core.errors import ConflictError
 from milepost.store import engine_sqlite, schema, secrets
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
-from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
-from milepost.store.engine_postgres import PostgresEngine
+from milepost.store.engine import (
+    CollisionError,
+    DatabaseRefusedError,
+    DatabaseUnavailableError,
+    Engine,
+)
+from milepost.store.engine_postgres import POOL_MAX, PostgresEngine
 from milepost.store.engine_sqlite import GROUP_MAX, SqliteEngine
 from milepost.store.migrate import migrate
 from milepost.store.opening import open_thread_store
-from milepost.store.thread import PostgresThreadStore
+from milepost.store.thread import PostgresThreadStore, SqliteThreadStore
 from milepost.store.work import Statement, Work
 from tests.store.conftest import opened
 from tests.store.making import TENANT
@@ -78,6 +84,20 @@ async def test_a_row_that_is_there_already_is_a_collision(engine: Engine) -> Non
     with pytest.raises(CollisionError):
         await engine.write(put_twice("a"))
 
+    assert await engine.read(names()) == []
+
+
+@pytest.mark.parametrize("row", [{}, {"name": None}])
+async def test_a_row_that_can_never_be_stored_is_refused(
+    engine: Engine, row: dict[str, None]
+) -> None:
+    def add() -> Work[None]:
+        yield ADD(tenant=TENANT, **row)
+
+    with pytest.raises(DatabaseRefusedError) as caught:
+        await engine.write(add())
+
+    assert not caught.value.retryable
     assert await engine.read(names()) == []
 
 
@@ -178,6 +198,26 @@ def test_a_file_that_cannot_be_opened_is_refused_at_once(tmp_path: Path) -> None
         SqliteEngine(tmp_path)
 
 
+def test_a_thread_is_told_of_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailableError):
+        SqliteThreadStore(tmp_path)
+
+
+async def test_a_reader_that_could_not_open_the_file_tries_again(
+    sqlite_address: SqliteAddress, tmp_path: Path
+) -> None:
+    async with opened(sqlite_address) as engine:
+        await engine.write(put("a"))
+        aside = sqlite_address.path.rename(tmp_path / "aside.db")
+        sqlite_address.path.mkdir()
+        with pytest.raises(DatabaseUnavailableError):
+            await engine.read(names())
+        sqlite_address.path.rmdir()
+        aside.rename(sqlite_address.path)
+
+        assert await engine.read(names()) == ["a"]
+
+
 def test_connections_that_open_a_new_file_at_once_all_get_it(tmp_path: Path) -> None:
     failures: list[BaseException] = []
 
@@ -237,6 +277,55 @@ async def test_a_broken_connection_is_told_apart_and_replaced(
 
         with pytest.raises(DatabaseUnavailableError):
             await engine.write(broken())
+
+        assert await engine.read(names()) == []
+
+
+def read_only(url: str, *, on: bool) -> None:
+    """Have the sessions that begin from now on refuse writes, as those of a standby do."""
+    writing = "-c default_transaction_read_only=off"
+    with psycopg.connect(url, autocommit=True, options=writing) as connection:
+        name = connection.info.dbname
+        said = "on" if on else "off"
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {said}")
+
+
+async def test_a_server_that_refuses_writes_is_away_until_there_is_one_that_takes_them(
+    postgres_address: PostgresAddress,
+) -> None:
+    read_only(postgres_address.url, on=True)
+    async with opened(postgres_address) as engine:
+        with pytest.raises(DatabaseUnavailableError):
+            await engine.write(put("a"))
+        read_only(postgres_address.url, on=False)
+
+        for _ in range(POOL_MAX):  # A session that began on a standby stays there.
+            with contextlib.suppress(DatabaseUnavailableError):
+                await engine.write(put("a"))
+                break
+
+        assert await engine.read(names()) == ["a"]
+
+
+def test_a_thread_leaves_a_server_that_refuses_writes(postgres_address: PostgresAddress) -> None:
+    read_only(postgres_address.url, on=True)
+    store = PostgresThreadStore(postgres_address.url)
+    with pytest.raises(DatabaseUnavailableError):
+        store.write(put("a"))
+    read_only(postgres_address.url, on=False)
+
+    store.write(put("a"))
+
+    assert store.write(names()) == ["a"]
+    store.close()
+
+
+async def test_a_value_that_postgres_cannot_hold_is_refused(
+    postgres_address: PostgresAddress,
+) -> None:
+    async with opened(postgres_address) as engine:
+        with pytest.raises(DatabaseRefusedError):
+            await engine.write(put("a\0b"))
 
         assert await engine.read(names()) == []
 

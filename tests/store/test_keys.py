@@ -88,3 +88,12 @@ async def test_no_two_keys_share_a_hash(store: Store) -> None:
 
     with pytest.raises(CollisionError):
         await store.write(keys.create(replace(key, id=an_id("key"), tenant="other")))
+
+
+async def test_keys_are_called_by_name_within_their_tenant(store: Store) -> None:
+    mine, theirs = a_key(), replace(a_key(), tenant="globex")
+    for key in (mine, theirs):
+        await store.write(keys.create(key))
+
+    assert await store.read(keys.names(TENANT, [mine.id, theirs.id, "cli"])) == {mine.id: "ci"}
+    assert await store.read(keys.names(TENANT, [])) == {}

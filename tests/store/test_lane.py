@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from milepost.core.errors import ConflictError
-from milepost.store.engine import Engine
-from milepost.store.lane import GROUP_MAX, Lane
+from milepost.store.engine import DatabaseUnavailableError, Engine
+from milepost.store.lane import AWAY_MAX, GROUP_MAX, Lane
 from milepost.store.work import Work
+from tests.store.breaking import BreakingEngine
 
 
 class Groups:
@@ -18,12 +19,13 @@ class Groups:
     def __init__(self) -> None:
         self.written: list[list[str]] = []
         self.refused: set[str] = set()
+        self.spoiled: set[str] = set()
         self.broken = False
 
     def __call__(self, items: Sequence[str]) -> Work[list[str]]:
         yield ()
         self.written.append(list(items))
-        if self.broken:
+        if self.broken or self.spoiled.intersection(items):
             raise ZeroDivisionError
         if bad := self.refused.intersection(items):
             raise ConflictError(f"{sorted(bad)} is refused")
@@ -90,6 +92,33 @@ async def test_who_spoils_a_group_is_refused_alone(engine: Engine) -> None:
     assert isinstance(answers[1], ConflictError)
 
 
+async def test_what_cannot_be_written_at_all_fails_alone(engine: Engine) -> None:
+    groups = Groups()
+    groups.spoiled = {"b"}
+    lane = Lane(engine, groups, first_letter)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(settled(lane, item)) for item in "abc"]
+        async with served(lane):
+            answers = await asyncio.gather(*asked)
+
+    assert [answers[0], answers[2]] == ["A", "C"]
+    assert isinstance(answers[1], ZeroDivisionError)
+
+
+async def test_a_database_that_is_away_is_not_asked_for_each_of_a_group(engine: Engine) -> None:
+    """Each would wait for it as long as the group did, and whoever comes next behind them all."""
+    breaking = BreakingEngine(engine)
+    breaking.absences = 10**9
+    lane = Lane(breaking, Groups(), first_letter)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(settled(lane, item)) for item in "abcdefgh"]
+        async with served(lane):
+            answers = await asyncio.gather(*asked)
+
+    assert {type(answer) for answer in answers} == {DatabaseUnavailableError}
+    assert breaking.asked == 1 + AWAY_MAX
+
+
 async def test_a_programming_error_reaches_everyone_and_the_lane_goes_on(engine: Engine) -> None:
     groups = Groups()
     groups.broken = True
@@ -146,5 +175,5 @@ async def test_when_the_lane_ends_everyone_is_told(engine: Engine, items: Sequen
 async def settled(lane: Lane[str, str], item: str) -> str | Exception:
     try:
         return await lane.submit(item)
-    except (ConflictError, ZeroDivisionError) as error:
+    except (ConflictError, DatabaseUnavailableError, ZeroDivisionError) as error:
         return error

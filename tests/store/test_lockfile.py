@@ -1,6 +1,7 @@
 """The lock file: an embedded database belongs to one process, which the next one is told."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,21 @@ def test_who_lets_go_lets_the_next_one_in(sqlite_address: SqliteAddress) -> None
         pass
 
     with lockfile.held(sqlite_address):
+        pass
+
+
+def test_a_file_by_another_name_is_the_same_file(
+    sqlite_address: SqliteAddress, tmp_path: Path
+) -> None:
+    other = tmp_path / "elsewhere" / "other.db"
+    other.parent.mkdir()
+    other.symlink_to(sqlite_address.path)
+
+    with (
+        lockfile.held(sqlite_address),
+        pytest.raises(ConfigurationError, match="in use by process"),
+        lockfile.held(SqliteAddress(other)),
+    ):
         pass
 
 

@@ -2,12 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Literal
 
 import orjson
 import pytest
 
 from milepost.core.errors import FencedError
+from milepost.core.events import (
+    Event,
+    Failure,
+    MessageAborted,
+    MessageCompleted,
+    RunRetried,
+    ToolCallCompleted,
+    ToolCallFailed,
+)
+from milepost.core.messages import ToolCall
+from milepost.core.state import CallStatus, OpenCall, State, evolve
+from milepost.core.usage import Usage
 from milepost.store import queue, runs
 from milepost.store.records import Claim
 from milepost.store.store import Store
@@ -15,9 +28,12 @@ from tests.store.making import (
     NOW_MS,
     TENANT,
     TTL_MS,
+    a_finish,
+    a_park,
     a_run,
     a_worker,
     an_append,
+    an_entry,
     an_id,
     behind,
     claims,
@@ -224,6 +240,72 @@ async def test_a_run_that_crashes_its_workers_waits_longer_each_time(store: Stor
     assert await claims(store, await a_worker(store)) == []  # its time has not come
 
 
+@pytest.mark.parametrize("kind", sorted(queue.PROGRESS))
+async def test_a_crash_after_something_was_achieved_is_a_first_one(store: Store, kind: str) -> None:
+    claim = await held(store)
+    again = await lost(store, claim)
+    await store.append(an_append(again, an_entry(kind)))
+
+    third = await lost(store, again)
+
+    assert third.epoch == 3  # its time had come at once
+
+
+def test_what_counts_as_achieved_sets_the_state_s_count_back_too() -> None:
+    call = ToolCall("c1", "charge", {})
+    crashed = replace(
+        State(), crashes=2, open_message="msg_1", calls={"c1": OpenCall(call, CallStatus.STARTED)}
+    )
+    achieved: list[Event] = [
+        MessageCompleted("msg_1", "Hello.", "stop", Usage()),
+        ToolCallCompleted("c1", "charged", 1),
+        ToolCallFailed("c1", Failure("tool_failed", "no")),
+        RunRetried("ann"),
+    ]
+
+    assert {event.type for event in achieved} == queue.PROGRESS
+    assert [evolve(crashed, event).crashes for event in achieved] == [0, 0, 0, 0]
+    assert evolve(crashed, MessageAborted("msg_1", "lost")).crashes == 2
+
+
+async def test_what_was_achieved_before_the_last_crash_counts_for_that_one_only(
+    store: Store,
+) -> None:
+    claim = await held(store)
+    await store.append(an_append(claim, an_entry("message.completed")))
+    await lost(store, claim)
+
+    await store.write(queue.dismiss_others("nobody"))
+    await store.write(queue.sweep())
+
+    assert await claims(store, await a_worker(store)) == []
+
+
+async def test_to_begin_anew_achieves_nothing(store: Store) -> None:
+    claim = await held(store)
+    again = await lost(store, claim)
+    await store.append(an_append(again, an_entry("message.aborted"), an_entry("message.started")))
+
+    await store.write(queue.dismiss_others("nobody"))
+    await store.write(queue.sweep())
+
+    assert await claims(store, await a_worker(store)) == []
+
+
+@pytest.mark.parametrize("kind", sorted(queue.PROGRESS))
+async def test_giving_up_after_something_was_achieved_brings_no_pause(
+    store: Store, kind: str
+) -> None:
+    claim = await held(store)
+    again = await lost(store, claim)
+    await store.append(an_append(again, an_entry(kind)))
+    worker = orjson.loads((await events(store, claim.run_id))[-2].data)["worker"]
+
+    assert await store.write(queue.give_up(TENANT, claim.run_id, again.epoch, worker, "crash"))
+
+    assert (await next_claim(store)).run_id == claim.run_id
+
+
 # --- Giving up ------------------------------------------------------------------------------
 
 
@@ -253,6 +335,44 @@ async def test_nobody_gives_up_what_is_not_his(store: Store) -> None:
     ):
         assert not await store.write(work)
     assert await status(store, run.id) == "running"
+
+
+# --- What a worker owns -----------------------------------------------------------------------
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_by_its_id(store: Store) -> None:
+    run, other = await queued(store), await queued(store)
+    worker = await a_worker(store)
+    (first,) = await store.write(queue.claim(worker, 1, "append_a", NOW_MS))
+    (second,) = await store.write(queue.claim(worker, 1, "append_b", NOW_MS))
+
+    (found,) = await store.read(queue.claimed(worker, "append_b"))
+
+    assert [first.run_id, second.run_id] == [run.id, other.id]
+    assert found == replace(second, entries=None)
+    assert await store.read(queue.claimed(worker, "append_c")) == []
+    assert await store.read(queue.claimed("worker_none", "append_b")) == []
+
+
+async def test_a_claim_that_somebody_else_took_over_since_is_not_found(store: Store) -> None:
+    worker = await a_worker(store)
+    await queued(store)
+    (claim,) = await store.write(queue.claim(worker, 1, "append_a", NOW_MS))
+    await lost(store, claim)
+
+    assert await store.read(queue.claimed(worker, "append_a")) == []
+
+
+async def test_what_a_worker_owns_is_what_it_claimed_and_did_not_let_go_of(store: Store) -> None:
+    worker = await a_worker(store)
+    for _ in range(3):
+        await queued(store)
+    kept, parked, ended = await claims(store, worker)
+    await store.append(a_park(parked))
+    await store.append(a_finish(ended))
+    await held(store)
+
+    assert await store.read(queue.owned(worker)) == [(TENANT, kept.run_id, kept.epoch)]
 
 
 # --- Load -----------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from milepost.core.errors import FencedError, NotFoundError, OverloadedError
-from milepost.store import idempotency, log, runs
-from milepost.store.records import Change, Page, Request, RunFilter
+from milepost.store import agents, idempotency, log, runs
+from milepost.store.agents import AgentRow
+from milepost.store.records import Change, NewRun, Page, Request, RunFilter
 from milepost.store.store import Store
 from tests.store.making import (
     NOW_MS,
@@ -188,6 +189,97 @@ async def test_runs_that_are_in_hand_or_over_do_not_fill_the_queue(store: Store)
 
     (created,) = await store.write(runs.create([a_run()], queue_max=1))
 
+    assert isinstance(created, runs.Created)
+
+
+async def test_a_full_queue_answers_what_was_asked_before(store: Store) -> None:
+    first = await queued(store, a_run(request=REQUEST))
+
+    answered = await store.write(runs.create([a_run(request=REQUEST)], queue_max=1))
+
+    assert answered == [runs.Created(first.id, "", replayed=True)]
+
+
+async def test_a_queue_that_is_nearly_full_makes_room_for_no_more_than_are_new(
+    store: Store,
+) -> None:
+    await queued(store, a_run(request=REQUEST))
+    wanted = [a_run(request=REQUEST), a_run()]
+
+    replayed, created = await store.write(runs.create(wanted, queue_max=2))
+
+    assert isinstance(replayed, runs.Created)
+    assert isinstance(created, runs.Created)
+    assert (replayed.replayed, created.replayed) == (True, False)
+
+
+# --- With an agent that is remembered -------------------------------------------------------
+
+
+async def an_agent(store: Store) -> AgentRow:
+    return await store.write(
+        agents.create(TENANT, an_id("clerk"), "{}", agent_id=an_id("agt"), now_ms=1)
+    )
+
+
+def remembering(agent: AgentRow, **changes: Any) -> NewRun:
+    return a_run(
+        agent_id=agent.id, agent_version=agent.version, agent_is_remembered=True, **changes
+    )
+
+
+async def test_an_agent_that_is_as_it_is_remembered_is_taken(store: Store) -> None:
+    first, second = await an_agent(store), await an_agent(store)
+    wanted = [remembering(first), remembering(second), remembering(first)]
+
+    outcomes = await store.write(runs.create(wanted))
+
+    assert [each.run_id for each in outcomes if isinstance(each, runs.Created)] == [
+        run.id for run in wanted
+    ]
+
+
+@pytest.mark.parametrize("how", ["changed", "deleted", "never there", "another tenant's"])
+async def test_one_that_moved_spoils_no_other_run_of_its_group(store: Store, how: str) -> None:
+    good, bad = await an_agent(store), await an_agent(store)
+    wanted = [remembering(good), remembering(bad, request=REQUEST), a_run()]
+    match how:
+        case "changed":
+            await store.write(agents.revise(TENANT, bad.id, "[]", now_ms=2))
+        case "deleted":
+            await store.write(agents.delete(TENANT, bad.id, now_ms=2))
+        case "never there":
+            wanted[1] = replace(wanted[1], agent_id="agt_x")
+        case _:
+            wanted[1] = replace(wanted[1], tenant="other")
+
+    outcomes = await store.write(runs.create(wanted))
+
+    assert [type(each) for each in outcomes] == [
+        runs.Created, runs.AgentMovedError, runs.Created,
+    ]  # fmt: skip
+    assert not (await store.create(a_run(request=REQUEST, tenant=wanted[1].tenant))).replayed
+
+
+async def test_a_repeated_request_is_answered_although_its_agent_moved(store: Store) -> None:
+    agent = await an_agent(store)
+    first = await queued(store, remembering(agent, request=REQUEST))
+    await store.write(agents.delete(TENANT, agent.id, now_ms=2))
+
+    again = await store.create(remembering(agent, request=REQUEST))
+
+    assert again == runs.Created(first.id, "", replayed=True)
+
+
+async def test_a_run_that_is_refused_for_its_agent_takes_no_room_in_the_queue(
+    store: Store,
+) -> None:
+    agent = await an_agent(store)
+    wanted = [remembering(replace(agent, version=7)), remembering(agent)]
+
+    refused, created = await store.write(runs.create(wanted, queue_max=1))
+
+    assert isinstance(refused, runs.AgentMovedError)
     assert isinstance(created, runs.Created)
 
 
@@ -373,6 +465,28 @@ async def test_a_run_that_moved_since_it_was_looked_at_is_not_ended(store: Store
 
     assert await status(store, run.id) == "running"
     assert len(await events(store, run.id)) == 2
+
+
+async def test_a_run_that_got_a_message_since_it_was_looked_at_is_not_ended(store: Store) -> None:
+    claim = await held(store)
+    row = await store.read(runs.find(TENANT, claim.run_id))
+    await store.write(runs.deliver(TENANT, claim.run_id, a_letter()))
+
+    with pytest.raises(runs.StaleError):
+        await end(store, row)
+
+    assert await status(store, claim.run_id) == "running"
+
+
+async def test_a_run_whose_message_was_seen_is_ended(store: Store) -> None:
+    claim = await held(store)
+    row = await store.read(runs.find(TENANT, claim.run_id))
+    await store.write(runs.deliver(TENANT, claim.run_id, a_letter()))
+    ending = runs.Ending("cancelled", "{}", (an_entry("run.cancelled"),), 2, inbox_seen=1)
+
+    await store.write(runs.end(row, ending, an_id("append")))
+
+    assert await status(store, claim.run_id) == "cancelled"
 
 
 @pytest.mark.parametrize("head", [2, 4])

@@ -10,11 +10,11 @@ import pytest
 from milepost.core.errors import FencedError, NotFoundError, OverloadedError
 from milepost.store import log, runs
 from milepost.store.address import Address
-from milepost.store.dialect import DialectName
-from milepost.store.engine import DatabaseUnavailableError, Engine
+from milepost.store.engine import CollisionError, Engine
 from milepost.store.records import Append, Claim, Request
 from milepost.store.store import Store
 from milepost.store.work import Work
+from tests.store.breaking import BreakingEngine
 from tests.store.conftest import opened, serving
 from tests.store.making import (
     TENANT,
@@ -35,31 +35,6 @@ from tests.store.making import (
 )
 
 T = TypeVar("T")
-
-
-class BreakingEngine:
-    """An engine whose connection breaks right after a commit, when told so."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.breaks = 0
-
-    @property
-    def dialect(self) -> DialectName:
-        return self._engine.dialect
-
-    async def read(self, work: Work[T]) -> T:
-        return await self._engine.read(work)
-
-    async def write(self, work: Work[T]) -> T:
-        result = await self._engine.write(work)
-        if self.breaks:
-            self.breaks -= 1
-            raise DatabaseUnavailableError("the connection broke")
-        return result
-
-    async def close(self) -> None:
-        await self._engine.close()
 
 
 async def test_a_run_that_was_created_is_queued_with_its_first_event(store: Store) -> None:
@@ -152,6 +127,65 @@ async def test_an_append_whose_answer_was_lost_is_written_once_and_not_called_fe
         await store.append(item)
 
         assert types(await events(store, claim.run_id))[2:] == [item.entries[0].type]
+
+
+async def test_an_append_outlasts_an_outage_of_any_length(engine: Engine) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking, waits_s=(0,))) as store:
+        claim = await held(store)
+        breaking.absences = 50
+
+        await store.append(an_append(claim))
+
+        assert types(await events(store, claim.run_id))[2:] == ["step.started"]
+
+
+async def test_an_append_whose_answer_was_lost_is_looked_up_when_the_database_is_back(
+    engine: Engine,
+) -> None:
+    """The repeated insert collides, and then the database is away again before the log is read."""
+
+    class AwayAfterTheCollision(BreakingEngine):
+        left = 3
+
+        async def write(self, work: Work[T]) -> T:
+            try:
+                return await super().write(work)
+            except CollisionError:
+                self.absences, self.left = self.left, 0
+                raise
+
+    breaking = AwayAfterTheCollision(engine)
+    async with serving(Store(breaking, waits_s=(0,))) as store:
+        claim = await held(store)
+        breaking.breaks = 1
+
+        await store.append(an_append(claim))
+
+        assert types(await events(store, claim.run_id))[2:] == ["step.started"]
+
+
+async def test_who_was_taken_over_during_an_outage_is_told_so_after_it(engine: Engine) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking, waits_s=(0,))) as store:
+        zombie = await held(store)
+        await lost(store, zombie)
+        breaking.absences = 20
+
+        with pytest.raises(FencedError):
+            await store.append(an_append(zombie))
+
+
+async def test_the_inbox_is_read_when_the_database_is_back(engine: Engine) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking, waits_s=(0,))) as store:
+        claim = await held(store)
+        await store.write(runs.deliver(TENANT, claim.run_id, runs.Letter("x", "{}", "approval", 1)))
+        breaking.absences = 20
+
+        seen, found = await store.inbox(TENANT, claim.run_id, 0)
+
+    assert (seen, [letter.kind for letter in found]) == (1, ["x"])
 
 
 async def test_an_append_that_landed_counts_even_when_its_run_went_on_since(

@@ -11,7 +11,7 @@ from milepost.core.errors import FencedError, MilepostError
 from milepost.store import queue
 from milepost.store.thread import SqliteThreadStore
 from milepost.store.work import Work
-from milepost.worker.lease import LAG_EXIT_S, LAG_LOG_S, LeaseThread
+from milepost.worker.lease import AGAIN_S, LAG_EXIT_S, LAG_LOG_S, LeaseThread
 
 T = TypeVar("T")
 
@@ -172,6 +172,20 @@ def test_a_database_that_is_away_for_a_while_costs_nothing(holding: Holding) -> 
 
     assert not raised(holding.lease.check)
     assert holding.lease.steady
+
+
+def test_a_lease_that_could_not_be_renewed_is_tried_again_soon(holding: Holding) -> None:
+    """The database may be back long before the next renewal, and runs that go on need the lease."""
+    lease = LeaseThread("w1", holding._open, holding._lose, ttl_s=TTL_S, renew_s=5)
+    store = holding._open()
+    store.write(queue.register("w1", 1_000))
+    renewed = lease._renew(store)
+    store.error = MilepostError("the database is away")
+
+    missed = lease._renew(store)
+
+    store.close()
+    assert (renewed, missed) == (5, AGAIN_S)
 
 
 def test_a_lease_is_steady_once_it_stood_for_its_whole_time(holding: Holding) -> None:

@@ -27,11 +27,12 @@ class Doors:
     def __init__(self, shop: Workshop) -> None:
         self._path = shop.path
         self.failures = 0
+        self.error: Exception = DatabaseUnavailableError("the database is away")
 
     def __call__(self) -> ThreadStore:
         if self.failures:
             self.failures -= 1
-            raise DatabaseUnavailableError("the database is away")
+            raise self.error
         return SqliteThreadStore(self._path)
 
 
@@ -113,10 +114,13 @@ async def test_who_goes_home_signs_off(shop: Workshop, doors: Doors) -> None:
         await shop.store.write(queue.renew(started.worker, 1_000))
 
 
-async def test_a_database_that_is_away_when_a_shift_begins_ends_no_worker(
-    shop: Workshop, doors: Doors
+@pytest.mark.parametrize(
+    "error", [DatabaseUnavailableError("away"), ExceptionGroup("both", [ZeroDivisionError()])]
+)
+async def test_what_goes_wrong_when_a_shift_begins_ends_no_worker(
+    shop: Workshop, doors: Doors, error: Exception
 ) -> None:
-    doors.failures = 3
+    doors.failures, doors.error = 3, error
     run = await shop.queue()
 
     async with shifting(shop, [saying("Here.")], doors):

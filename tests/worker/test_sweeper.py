@@ -15,9 +15,12 @@ from milepost.core.events import (
 )
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.providers.scripted import Scripted, calling, saying
-from milepost.store import queue, runs
+from milepost.store import idempotency, queue, runs
+from milepost.store.idempotency import PURGE_MAX, TTL_MS, Asked
+from milepost.store.records import Request
+from milepost.store.work import Work
 from milepost.tools import tool
-from milepost.worker.sweeper import Sweeper
+from milepost.worker.sweeper import DUE_MAX, Sweeper
 from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Held, Workshop, of, putting
 
 
@@ -72,6 +75,18 @@ async def test_runs_of_the_dead_are_queued_again(shop: Workshop, sweeper: Sweepe
     assert await sweeper.sweep() == []
 
 
+async def test_all_runs_of_the_dead_are_queued_again_at_once(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    queued = {(await shop.queue()).id for _ in range(2 * queue.SWEEP_MAX + 1)}
+    worker = await shop.worker()
+    while await shop.store.write(queue.claim(worker, queue.SWEEP_MAX, shop.new_id("apd"), 1)):
+        pass
+    await shop.store.write(queue.dismiss(worker))
+
+    assert set(await sweeper.sweep()) == queued
+
+
 async def test_who_is_not_steady_sweeps_nobody(shop: Workshop) -> None:
     run_id = await stranded(shop)
     sweeper = Sweeper(shop.ports, Lease(steady=False))
@@ -95,6 +110,28 @@ async def test_a_scheduled_run_starts_when_its_time_has_come(
 
     await shop.go_on([saying("On time.")])
     assert (await shop.row(run.id)).status == "completed"
+
+
+async def test_all_that_is_due_is_done_in_one_turn(shop: Workshop, sweeper: Sweeper) -> None:
+    due = [await shop.queue(scheduled_ms=1) for _ in range(2 * DUE_MAX + 1)]
+
+    await sweeper.tick()
+
+    assert {(await shop.row(run.id)).status for run in due} == {"queued"}
+
+
+async def test_runs_that_still_run_behind_their_deadline_hold_up_nobody(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    """Their workers end them; until then they are due, and first."""
+    for _ in range(DUE_MAX):
+        await shop.queue(deadline_ms=1)
+    await shop.store.write(queue.claim(await shop.worker(), DUE_MAX, shop.new_id("apd"), 1))
+    late = await shop.queue(deadline_ms=2)
+
+    await sweeper.tick()
+
+    assert (await shop.row(late.id)).status == "expired"
 
 
 async def test_a_run_that_waits_expires_at_its_deadline(shop: Workshop, sweeper: Sweeper) -> None:
@@ -219,3 +256,40 @@ async def test_messages_are_not_touched_by_the_clock(shop: Workshop, sweeper: Sw
     await sweeper.tick()
 
     assert len(await shop.inbox(run.id)) == 1
+
+
+async def keyed(shop: Workshop, keys: range, *, time_ms: int) -> None:
+    """Keep as many requests' keys."""
+    asked = [
+        Asked(TENANT, Request("POST /v1/agents", f"key-{n}", "hash"), f"agt_{n}", time_ms)
+        for n in keys
+    ]
+
+    def work() -> Work[None]:
+        yield idempotency.remember_all(asked)
+
+    await shop.store.write(work())
+
+
+async def test_keys_that_count_no_longer_are_forgotten_however_many(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    now = shop.ports.clock()
+    await keyed(shop, range(PURGE_MAX + 5), time_ms=now - TTL_MS - 1_000)
+    await keyed(shop, range(PURGE_MAX + 5, PURGE_MAX + 7), time_ms=now)
+
+    assert await sweeper.purge() == PURGE_MAX + 5
+    assert await sweeper.purge() == 0
+
+
+async def test_a_sweeper_forgets_keys_by_itself(shop: Workshop) -> None:
+    await keyed(shop, range(1), time_ms=shop.ports.clock() - TTL_MS - 1_000)
+    asked = Asked(TENANT, Request("POST /v1/agents", "key-0", "hash"), "agt_new", 0)
+    sweeper = Sweeper(shop.ports, Lease())
+    assert await shop.store.write(idempotency.recall(asked)) == "agt_0"
+
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(sweeper.run())
+        while await shop.store.write(idempotency.recall(asked)) is not None:
+            pass
+        running.cancel()

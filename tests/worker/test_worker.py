@@ -3,22 +3,27 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select, update
 
 from milepost.core.agents import Agent
 from milepost.core.errors import UnavailableError
-from milepost.core.events import RunResumed, RunRetried, RunWaiting
+from milepost.core.events import RunResumed, RunRetried, RunWaiting, ToolCallCompleted
 from milepost.live.hub import QUEUE_BELL, Hub
-from milepost.providers.scripted import Scripted, saying
+from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.drive import Means
-from milepost.store import agents, schema
+from milepost.store import agents, queue, schema
 from milepost.store.dialect import text
+from milepost.store.store import Store
 from milepost.store.work import Statement, Work
-from milepost.worker.worker import Worker
+from milepost.tools import ToolContext, tool
+from milepost.worker.worker import Worker, _Driven
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, of
+from tests.store.breaking import BreakingEngine
+from tests.store.conftest import serving
 
 _READY = Statement(
     update(schema.runs).where(schema.runs.c.id == text("run_id")).values(run_at_ms=0)
@@ -57,10 +62,10 @@ async def hired(shop: Workshop, agent: Agent) -> Agent:
 
 @contextlib.asynccontextmanager
 async def working(
-    shop: Workshop, means: Means, *, slots: int = 4, poll_s: float = 60
+    shop: Workshop, means: Means, *, slots: int = 4, poll_s: float = 60, strays_s: float = 60
 ) -> AsyncIterator[Worker]:
     """Have a worker at work until the test is done with it; it polls so rarely that bells count."""
-    worker = Worker(await shop.worker(), slots, means, poll_s=poll_s)
+    worker = Worker(await shop.worker(), slots, means, poll_s=poll_s, strays_s=strays_s)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -171,6 +176,28 @@ async def hurried(shop: Workshop, run_id: str, *, crashes: int) -> None:
     shop.hub.ring(QUEUE_BELL)
 
 
+async def test_a_tool_that_cancels_the_task_that_drives_its_run_has_crashed_its_worker(
+    shop: Workshop,
+) -> None:
+    @tool(effect="read")
+    async def rage(context: ToolContext) -> str:
+        """Cancel what is none of its business, once."""
+        if context.attempt == 1:
+            for task in asyncio.all_tasks():
+                if getattr(task.get_coro(), "__name__", "") == "_drive":
+                    task.cancel()
+            await asyncio.Event().wait()
+        return "calm"
+
+    await hired(shop, shop.agent(rage))
+    run = await shop.queue()
+
+    async with working(shop, shop.means([calling(("rage", {})), saying("Well.")], rage)):
+        await status(shop, run.id, "completed")
+
+    assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["crash"]
+
+
 @pytest.mark.usefixtures("agent")
 async def test_a_run_that_waits_for_an_operator_can_be_cancelled(shop: Workshop) -> None:
     run = await shop.queue()
@@ -214,10 +241,93 @@ async def test_a_run_is_not_left_alone_when_the_lease_lapsed_for_a_while(shop: W
     worker = Worker(await shop.worker(), 1, means, poll_s=60)
     claim = await shop.claim(worker.id)
 
-    await worker._drive(claim)
+    await worker._drive(_Driven(claim))
 
     assert (await shop.row(run.id)).status == "queued"
     assert (await shop.row(run.id)).epoch == 1
+
+
+def over_a_line(shop: Workshop) -> BreakingEngine:
+    """Have workers reach the database over a line that can be broken."""
+    line = BreakingEngine(shop.store.engine)
+    shop.ports = replace(shop.ports, store=Store(line, waits_s=(0,)))
+    return line
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("absences", [0, 3])
+async def test_a_claim_whose_answer_was_lost_is_driven(shop: Workshop, absences: int) -> None:
+    """Nobody else would ever look at the run: its owner lives."""
+    line = over_a_line(shop)
+    async with serving(shop.ports.store):
+        runs = [await shop.queue(), await shop.queue()]
+        means = shop.means([saying("Here.")] * 2)
+        async with working(shop, means, poll_s=0.001) as worker:
+            line.breaks, line.absences_after = 1, absences
+            for run in runs:
+                await status(shop, run.id, "completed")
+            assert worker.busy == 0
+
+    for run in runs:
+        assert of(await shop.log(run.id), RunResumed) == []
+
+
+@pytest.mark.parametrize("within", [False, True])
+async def test_an_outage_takes_no_result_from_a_tool(shop: Workshop, *, within: bool) -> None:
+    """Whether it is over before the tool is, which is when the inbox is looked at, or lasts on."""
+    line = over_a_line(shop)
+
+    @tool
+    async def charge() -> str:
+        """Charge."""
+        line.absences = 30
+        shop.ring(run.id)
+        if within:
+            await line.back.wait()
+        return "charged"
+
+    await hired(shop, shop.agent(charge))
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        means = shop.means([calling(("charge", {})), saying("Done.")], charge)
+        async with working(shop, means, poll_s=0.001):
+            await status(shop, run.id, "completed")
+
+    log = await shop.log(run.id)
+    assert [event.result for event in of(log, ToolCallCompleted)] == ["charged"]
+    assert of(log, RunResumed) == []
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_run_that_its_owner_does_not_drive_is_given_back(shop: Workshop) -> None:
+    """A claim whose connection broke may land long after it was looked for in vain."""
+    run = await shop.queue()
+
+    async with working(shop, shop.means([saying("Here.")]), strays_s=0, poll_s=0.001) as worker:
+        shop.lease.lapsed = True  # So that the worker's own claims do not take it.
+        late = await shop.store.write(queue.claim(worker.id, 1, "apd_late", 1))
+        shop.lease.lapsed = False
+        await status(shop, run.id, "completed")
+
+    assert [claim.run_id for claim in late] == [run.id]
+    assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["outage"]
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_run_in_hand_is_not_given_back(shop: Workshop) -> None:
+    model = Held(rest=saying("Done."))
+    run = await shop.queue()
+
+    async with working(shop, shop.means(model), strays_s=0, poll_s=0.001):
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        asked = shop.lease.asked
+        for _ in range(3):
+            asked.clear()
+            await asyncio.wait_for(asked.wait(), TIMEOUT_S)
+        model.go.set()
+        await status(shop, run.id, "completed")
+
+    assert of(await shop.log(run.id), RunResumed) == []
 
 
 @pytest.mark.usefixtures("agent")

@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
 from milepost.core.errors import ConfigurationError
 
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
@@ -55,8 +60,23 @@ def parse_address(url: str) -> Address:
         return SqliteAddress(Path(path))
     for scheme in _POSTGRES:
         if url.startswith(scheme):
-            return PostgresAddress("postgresql://" + url.removeprefix(scheme))
+            return _postgres("postgresql://" + url.removeprefix(scheme))
     raise ConfigurationError(
         f"{url.partition(':')[0]!r} is no database that Milepost knows;"
         " use sqlite:///path/to/file.db or postgresql://user:password@host:port/name"
     )
+
+
+def _postgres(url: str) -> PostgresAddress:
+    """Return the address if both its readers can read it: SQLAlchemy, and libpq."""
+    address = PostgresAddress(url)
+    try:
+        make_url(address.sqlalchemy_url)
+        conninfo_to_dict(address.url)
+    except (ValueError, ArgumentError, ProgrammingError) as error:
+        # Neither the URL nor the error is shown: what cannot be read may be a password's part.
+        raise ConfigurationError(
+            "the URL of Postgres cannot be read; it is postgresql://user:password@host:port/name,"
+            " with %40 for an @ in the password, %2F for a / and %3A for a :"
+        ) from error
+    return address

@@ -1,6 +1,6 @@
 """Every place where SQLite and Postgres differ. If you write `if dialect`, it belongs here."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import orjson
@@ -134,6 +134,35 @@ def _among_sqlite(element: among, compiler: SQLCompiler, **options: Any) -> str:
 def _among_postgresql(element: among, compiler: SQLCompiler, **options: Any) -> str:
     column, query = (compiler.process(part, **options) for part in element.clauses)
     return f"{column} = ANY(ARRAY{query})"
+
+
+class packed(FunctionElement[str]):  # noqa: N801 - reads as a SQL function
+    """All rows of a query as one text, which `unpacked` reads.
+
+    The driver of SQLite lets go of the interpreter, and waits for it again, at each row: with an
+    event loop beside it that is 40 microseconds a row, where packing costs less than one.
+    """
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(packed, "sqlite")
+def _packed_sqlite(element: packed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_group_array(json_array({compiler.process(element.clauses, **options)}))"
+
+
+@compiles(packed, "postgresql")
+def _packed_postgresql(element: packed, compiler: SQLCompiler, **options: Any) -> str:
+    built = f"json_agg(json_build_array({compiler.process(element.clauses, **options)}))"
+    return f"CAST(coalesce({built}, '[]') AS TEXT)"
+
+
+def unpacked(found: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return the rows of a query for `packed` columns."""
+    ((text_,),) = found
+    rows: list[list[Any]] = orjson.loads(text_)
+    return rows
 
 
 def rows_of(items: Iterable[Mapping[str, Any]]) -> str:

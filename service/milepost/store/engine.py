@@ -21,6 +21,12 @@ class DatabaseUnavailableError(UnavailableError):
     code = "database_unavailable"
 
 
+class DatabaseRefusedError(MilepostError):
+    """The database does not take this statement or this value, and will not take it again."""
+
+    code = "database_refused"
+
+
 class Engine(Protocol):
     """A database. Each piece of work has a connection for itself while it runs, and no longer."""
 
@@ -34,8 +40,9 @@ class Engine(Protocol):
     async def write(self, work: Work[T]) -> T:
         """Do work in one transaction: durable when this returns, without trace when it raises.
 
-        Raises `CollisionError` when a key exists and `DatabaseUnavailableError` when the
-        connection broke.
+        Raises `CollisionError` when a key exists, `DatabaseUnavailableError` when the connection
+        broke or the server takes no writes just now, and `DatabaseRefusedError` for what no
+        repetition mends.
         """
 
     async def close(self) -> None:

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
 from milepost.store.dialect import DialectName
-from milepost.store.engine import CollisionError, DatabaseUnavailableError
+from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
 from milepost.store.work import Call, Rows, Work
 
 T = TypeVar("T")
@@ -35,6 +35,10 @@ OPTIONS = " ".join(
 )
 TCP_USER_TIMEOUT_MS = 15_000
 
+# A server that refuses writes, is full, starts or shuts down answers with one of these, too.
+_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+_LIMIT_EXCEEDED = "54"  # the class of what is too large or too complex, today and tomorrow
+
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
@@ -57,8 +61,10 @@ def translated() -> Iterator[None]:
         yield
     except psycopg.errors.UniqueViolation as error:
         raise CollisionError(f"the database refused a row: {error.diag.message_detail}") from error
-    except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-        raise DatabaseUnavailableError(f"Postgres: {error}") from error
+    except psycopg.Error as error:
+        if isinstance(error, _AWAY) and (error.sqlstate or "")[:2] != _LIMIT_EXCEEDED:
+            raise DatabaseUnavailableError(f"Postgres: {error}") from error
+        raise DatabaseRefusedError(f"Postgres: {error}") from error
 
 
 async def run(connection: Connection, work: Work[T], before: str | None = None) -> T:
@@ -142,6 +148,9 @@ class PostgresEngine:
     async def _run(self, connection: Connection, work: Work[T], before: str | None = None) -> T:
         try:
             return await run(connection, work, before)
+        except psycopg.errors.ReadOnlySqlTransaction:
+            await connection.close()  # on a standby, where it would stay: the next finds another
+            raise
         except psycopg.OperationalError:
             if connection.broken:
                 await self._pool.check()  # what broke this one has broken its idle fellows, too

@@ -5,6 +5,7 @@ the busy timeout; so all writes go through one connection, and each begins IMMED
 """
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from milepost.store.dialect import DialectName
-from milepost.store.engine import CollisionError, DatabaseUnavailableError
+from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
 from milepost.store.work import Call, Rows, Work
 
 T = TypeVar("T")
@@ -23,6 +24,13 @@ READERS = 4
 BUSY_TIMEOUT_MS = 30_000
 GROUP_MAX = 64
 WAL_RETRY_S = 0.01
+_KEY_EXISTS = frozenset(
+    {
+        sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+        sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+        sqlite3.SQLITE_CONSTRAINT_ROWID,
+    }
+)
 
 PRAGMAS = (
     f"busy_timeout = {BUSY_TIMEOUT_MS}",
@@ -30,6 +38,7 @@ PRAGMAS = (
     "foreign_keys = ON",
     "secure_delete = ON",  # what a tenant erases is gone from the file, too
     "cache_size = -16384",
+    "temp_store = MEMORY",  # what a savepoint may have to bring back is no matter for a file
 )
 
 
@@ -99,10 +108,14 @@ class translated:  # noqa: N801 - reads as a statement
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         match error:
-            case sqlite3.IntegrityError():
+            case sqlite3.IntegrityError() if error.sqlite_errorcode in _KEY_EXISTS:
                 raise CollisionError(f"the database refused a row: {error}") from error
-            case sqlite3.OperationalError():
+            case sqlite3.OperationalError() | sqlite3.InternalError():
                 raise DatabaseUnavailableError(f"SQLite: {error}") from error
+            case _ if type(error) is sqlite3.DatabaseError:  # the file is damaged, or is none
+                raise DatabaseUnavailableError(f"SQLite: {error}") from error
+            case sqlite3.Error():
+                raise DatabaseRefusedError(f"SQLite: {error}") from error
             case _:
                 return
 
@@ -152,7 +165,7 @@ class SqliteEngine:
         self._writer.start()
         self._local = threading.local()
         self._reading: list[sqlite3.Connection] = []
-        self._readers = ThreadPoolExecutor(READERS, "sqlite-reader", self._open_reader)
+        self._readers = ThreadPoolExecutor(READERS, "sqlite-reader")
 
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing, in a reader's thread."""
@@ -179,14 +192,17 @@ class SqliteEngine:
         if self._closed:
             raise DatabaseUnavailableError("SQLite: the file was closed; the process is stopping")
 
-    def _open_reader(self) -> None:
-        connection = connect(self._path)
-        self._local.connection = connection
-        self._reading.append(connection)
-
     def _read(self, work: Work[T]) -> T:
         with translated():
-            return run(self._local.connection, work)
+            return run(self._reader(), work)
+
+    def _reader(self) -> sqlite3.Connection:
+        """Return the thread's connection, opened when it is first needed."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path)
+            self._reading.append(connection)
+        return connection
 
     def _write_all(self, connection: sqlite3.Connection) -> None:
         while (job := self._jobs.get()) is not None:
@@ -220,7 +236,8 @@ class SqliteEngine:
                 connection.execute("COMMIT")
         except Exception as error:
             if connection.in_transaction:
-                connection.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):  # the thread must live to say so
+                    connection.execute("ROLLBACK")
             for job in jobs:
                 job.error = job.error or error
 

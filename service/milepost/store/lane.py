@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from milepost.core.errors import MilepostError
-from milepost.store.engine import Engine
+from milepost.store.engine import DatabaseUnavailableError, Engine
 from milepost.store.work import Work
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 GROUP_MAX = 64
+AWAY_MAX = 2
 
 
 class Lane(Generic[In, Out]):
@@ -77,20 +77,35 @@ class Lane(Generic[In, Out]):
     async def _write(self, group: list[tuple[In, "asyncio.Future[Out]"]]) -> None:
         try:
             results = await self._engine.write(self._batch([item for item, _ in group]))
-        except MilepostError as error:
-            if len(group) == 1:
-                _fail(group[0][1], error)
-                return
-            for single in group:
-                await self._write([single])
-            return
         except Exception as error:
-            for _, future in group:
-                _fail(future, error)
+            if len(group) > 1:
+                await self._write_each(group)
+            else:
+                _fail(group[0][1], error)
             return
         for (_, future), result in zip(group, results, strict=True):
             if not future.done():
                 future.set_result(result)
+
+    async def _write_each(self, group: list[tuple[In, "asyncio.Future[Out]"]]) -> None:
+        """Write the group one by one, until it is clear that the database is away.
+
+        One item can be to blame for one answer that does not come, not for several in a row.
+        """
+        away = 0
+        for number, (item, future) in enumerate(group):
+            await self._write([(item, future)])
+            away = away + 1 if _is_away(future) else 0
+            if away == AWAY_MAX:
+                for _, left in group[number + 1 :]:
+                    _fail(left, DatabaseUnavailableError("the database does not answer"))
+                return
+
+
+def _is_away(future: "asyncio.Future[Out]") -> bool:
+    if future.cancelled():
+        return False
+    return isinstance(future.exception(), DatabaseUnavailableError)
 
 
 def _fail(future: "asyncio.Future[Out]", error: Exception) -> None:

@@ -19,7 +19,8 @@ def held(address: Address) -> Iterator[None]:
     if not isinstance(address, SqliteAddress):
         yield
         return
-    path = address.path.with_name(address.path.name + ".lock")
+    database = address.path.resolve()  # whatever links lead to it
+    path = database.with_name(database.name + ".lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         opened = path.open("a+")

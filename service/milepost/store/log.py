@@ -4,18 +4,27 @@ Locks are taken in one order everywhere, so that no two transactions wait for ea
 then runs, then events and approvals, then the inbox.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import case, delete, exists, func, insert, null, select, update
 
 from milepost.core.errors import FencedError, MilepostError
 from milepost.store import schema, usage
-from milepost.store.dialect import among, now_ms, number, rows, rows_of, text, word
-from milepost.store.records import Append, InboxMessage, LogEntry
+from milepost.store.dialect import (
+    among,
+    now_ms,
+    number,
+    packed,
+    rows,
+    rows_of,
+    text,
+    unpacked,
+    word,
+)
+from milepost.store.records import Append, InboxMessage, LogEntry, UsageRow
 from milepost.store.work import Call, Statement, Work
 
 READ_MAX = 500
@@ -41,8 +50,7 @@ _batch = rows(
     numbers=("epoch", "seq", "time_ms"),
 )  # fmt: skip
 _INSERT = Statement(
-    insert(schema.events)
-    .from_select(
+    insert(schema.events).from_select(
         ["run_id", "seq", "tenant", "epoch", "append_id", "type", "time_ms", "data"],
         select(
             _batch.c.run_id,
@@ -63,7 +71,6 @@ _INSERT = Statement(
             )
         ),
     )
-    .returning(_E.run_id)
 )
 
 _changes = rows(
@@ -158,8 +165,17 @@ _CONSUME = Statement(
     )
 )
 _heads = rows("heads", "run_id")
+_log = schema.events.alias("log").c
 _STANDING = Statement(
-    select(_R.id, _R.epoch, _R.status, _R.inbox_seq).where(_R.id.in_(select(_heads.c.run_id)))
+    select(
+        packed(
+            _R.id,
+            _R.epoch,
+            _R.status,
+            _R.inbox_seq,
+            select(func.max(_log.seq)).where(_log.run_id == _R.id).scalar_subquery(),
+        )
+    ).where(_R.id.in_(select(_heads.c.run_id)))
 )
 
 
@@ -172,7 +188,7 @@ def _insert_of(table: Any, parameter: str, numbers: tuple[str, ...]) -> Statemen
 
 
 _INSERT_SPANS = _insert_of(schema.spans, "spans", ("seq", "start_ms", "end_ms"))
-_INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *usage.NUMBERS))
+INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *usage.NUMBERS))
 _INSERT_APPROVALS = _insert_of(
     schema.approvals, "approvals", ("required", "decided_ms", "created_ms", "expires_ms")
 )
@@ -186,21 +202,39 @@ def append(appends: Sequence[Append]) -> Work[list[tuple[int, tuple[str, ...]]]]
     """
     calls = _calls(appends)
     answers = dict(zip(calls, (yield tuple(calls.values())), strict=True))
-    written = Counter(row[0] for row in answers["insert"])
     changed = {row[0] for row in answers.get("change", ())}
-    standing = {row[0]: tuple(row[1:]) for row in answers["standing"]}
+    standing = {run_id: _Standing(*rest) for run_id, *rest in unpacked(answers["standing"])}
     for item in appends:
-        epoch, *_ = standing.get(item.run_id, (None,))
-        fits = epoch == item.epoch and written[item.run_id] == len(item.entries)
-        if not fits or (item.change and item.run_id not in changed):
+        is_changed = item.change is None or item.run_id in changed
+        if not is_changed or not _fits(item, standing.get(item.run_id)):
             raise _refusal(appends, item, standing.get(item.run_id))
     freed = tuple(row[0] for row in answers.get("promote", ()))
-    return [(standing[item.run_id][2], freed) for item in appends]
+    return [(standing[item.run_id].inbox_seq, freed) for item in appends]
 
 
-def _refusal(
-    appends: Sequence[Append], item: Append, standing: tuple[Any, ...] | None
-) -> MilepostError:
+class _Standing(NamedTuple):
+    """How a run stands in the transaction that has appended to it; `head` is its last event."""
+
+    epoch: int
+    status: str
+    inbox_seq: int
+    head: int
+
+
+def _fits(item: Append, standing: _Standing | None) -> bool:
+    """Say whether all events were written: the log's end tells, for the price of one look.
+
+    The guard of the insert held if epoch and status are what it asked for, since an epoch never
+    comes back; and nobody else has written these numbers, or the insert would have collided.
+    """
+    return standing is not None and (standing.epoch, standing.status, standing.head) == (
+        item.epoch,
+        item.change.status if item.change else "running",
+        item.head + len(item.entries),
+    )
+
+
+def _refusal(appends: Sequence[Append], item: Append, standing: _Standing | None) -> MilepostError:
     """Return why this append does not fit."""
     if len(appends) > 1:
         return GroupSplitError(f"run {item.run_id} was not written with its group")
@@ -236,8 +270,10 @@ def _beside(appends: Sequence[Append]) -> dict[str, Call]:
         calls["consume"] = _CONSUME(seen=rows_of(seen))
     if spans := [row for item in appends for row in _span_rows(item)]:
         calls["spans"] = _INSERT_SPANS(spans=rows_of(spans))
-    if used := [row for item in appends for row in _usage_rows(item)]:
-        calls["usage"] = _INSERT_USAGE(usage=rows_of(used))
+    if used := [
+        usage_row(item.run_id, item.tenant, each) for item in appends for each in item.usage
+    ]:
+        calls["usage"] = INSERT_USAGE(usage=rows_of(used))
     if approvals := [row for item in appends for row in _approval_rows(item)]:
         calls["approvals"] = _INSERT_APPROVALS(approvals=rows_of(approvals))
     return calls
@@ -309,20 +345,20 @@ def _span_rows(item: Append) -> Iterable[dict[str, Any]]:
         yield row
 
 
-def _usage_rows(item: Append) -> Iterable[dict[str, Any]]:
-    for used in item.usage:
-        yield {
-            "run_id": item.run_id,
-            "tenant": item.tenant,
-            "seq": used.seq,
-            "session_id": used.session_id,
-            "agent": used.agent,
-            "model": used.model,
-            "user_id": used.user,
-            "metadata": used.metadata,
-            "time_ms": used.time_ms,
-            **{name: getattr(used.usage, name) for name in usage.NUMBERS},
-        }
+def usage_row(run_id: str, tenant: str, used: UsageRow) -> dict[str, Any]:
+    """Return the row for `INSERT_USAGE`."""
+    return {
+        "run_id": run_id,
+        "tenant": tenant,
+        "seq": used.seq,
+        "session_id": used.session_id,
+        "agent": used.agent,
+        "model": used.model,
+        "user_id": used.user,
+        "metadata": used.metadata,
+        "time_ms": used.time_ms,
+        **{name: getattr(used.usage, name) for name in usage.NUMBERS},
+    }
 
 
 def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:

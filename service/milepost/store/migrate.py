@@ -52,7 +52,10 @@ def _connected(address: Address) -> Iterator[Connection]:
                 connection.commit()
             yield connection
     except OperationalError as error:
-        raise DatabaseUnavailableError(f"{address.shown}: {_in_one_line(error)}") from error
+        raise DatabaseUnavailableError(
+            f"{address.shown} does not answer: {_in_one_line(error)};"
+            " is it the right one? --database-url names another"
+        ) from error
     except DatabaseError as error:
         if isinstance(address, SqliteAddress) and "not a database" in str(error.orig):
             raise ConfigurationError(f"{address.path}: {_in_one_line(error)}") from error
@@ -71,8 +74,9 @@ def _exclusive(address: Address) -> Iterator[None]:
     if not isinstance(address, SqliteAddress):
         yield
         return
-    address.path.parent.mkdir(parents=True, exist_ok=True)
-    with address.path.with_name(address.path.name + ".migrating").open("w") as file:
+    path = address.path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(path.name + ".migrating").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -11,7 +11,14 @@ from sqlalchemy import ColumnElement, case, exists, func, insert, null, select, 
 
 from milepost.core.codec import encode
 from milepost.core.errors import FencedError
-from milepost.core.events import RunResumed, RunStarted
+from milepost.core.events import (
+    MessageCompleted,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    ToolCallCompleted,
+    ToolCallFailed,
+)
 from milepost.store import log, schema
 from milepost.store.dialect import now_ms, number, rows, text, word, words
 from milepost.store.records import Claim, LogEntry
@@ -20,6 +27,10 @@ from milepost.store.work import Row, Statement, Work
 CLAIM_MAX = 10
 SWEEP_MAX = 100
 CRASH_BACKOFF_MS = (0, 1_000, 5_000, 25_000)
+# What sets a run's count of crashes back, as in its state.
+PROGRESS = frozenset(
+    event.type for event in (MessageCompleted, ToolCallCompleted, ToolCallFailed, RunRetried)
+)
 
 _W = schema.workers.c
 _R = schema.runs.c
@@ -47,6 +58,22 @@ _DISMISS_OTHERS = Statement(
 _alive = exists().where(_W.id == text("worker"), _W.dead == 0, _W.until_ms > now_ms())
 
 
+_TAKEN = (
+    _R.id,
+    _R.tenant,
+    _R.session_id,
+    _R.agent_id,
+    _R.agent_version,
+    _R.user_id,
+    _R.epoch,
+    _R.inbox_seq,
+    _R.metadata,
+    _R.trace_parent,
+    _R.resume_why,
+    select(schema.sessions.c.turns).where(schema.sessions.c.id == _R.session_id).scalar_subquery(),
+)
+
+
 def _claim(*, fair: bool) -> Statement:
     """Return the claim; the fair one ignores lanes, so that the low ones never starve."""
     order = (_R.run_at_ms, _R.id) if fair else (_R.lane.desc(), _R.run_at_ms, _R.id)
@@ -64,22 +91,7 @@ def _claim(*, fair: bool) -> Statement:
         # The lock guards the status; asked for again, it would lead over all of the queue's index.
         .where(_R.id.in_(select(pick.c.id)))
         .values(status="running", owner=text("worker"), epoch=_R.epoch + 1)
-        .returning(
-            _R.id,
-            _R.tenant,
-            _R.session_id,
-            _R.agent_id,
-            _R.agent_version,
-            _R.user_id,
-            _R.epoch,
-            _R.inbox_seq,
-            _R.metadata,
-            _R.trace_parent,
-            _R.resume_why,
-            select(schema.sessions.c.turns)
-            .where(schema.sessions.c.id == _R.session_id)
-            .scalar_subquery(),
-        )
+        .returning(*_TAKEN)
     )
 
 
@@ -110,6 +122,17 @@ _BEGIN = Statement(
     .returning(_E.run_id, _E.seq)
 )
 
+_owned = (_R.owner == text("worker"), _R.status == word("running"))
+_CLAIMED = Statement(
+    select(*_TAKEN, _E.seq).where(
+        *_owned,
+        _E.run_id == _R.id,
+        _E.epoch == _R.epoch,
+        _E.append_id == text("append_id"),
+    )
+)
+_OWNED = Statement(select(_R.tenant, _R.id, _R.epoch).where(*_owned))
+
 _expired = (
     select(_W.id)
     .where(_W.dead == 0, _W.until_ms <= now_ms())
@@ -124,27 +147,38 @@ _DECLARE_DEAD = Statement(
     .returning(_W.id)
 )
 
+# A crash counts only if nothing was achieved since the claim: of the epoch's events, these say so.
+_achieved = exists().where(
+    _E.run_id == _R.id, _E.epoch == _R.epoch, _E.type.in_(words(tuple(sorted(PROGRESS))))
+)
+_crashes = case((_achieved, 0), else_=_R.crashes)
+
+
+def _backoff(crashes: ColumnElement[int]) -> ColumnElement[int]:
+    """Return how long a run rests that crashed so often before without achieving anything."""
+    return case(
+        *((crashes == count, wait_ms) for count, wait_ms in enumerate(CRASH_BACKOFF_MS[:-1])),
+        else_=CRASH_BACKOFF_MS[-1],
+    )
+
+
 _holder_lives = exists().where(_W.id == _R.owner, _W.dead == 0)
 _stranded = (
-    select(_R.id)
+    select(_R.id, _crashes.label("crashes"))
     .where(_R.status == word("running"), ~_holder_lives)
     .limit(SWEEP_MAX)
     .with_for_update(skip_locked=True, of=schema.runs)
     .cte("stranded")
 )
-_backoff = case(
-    *((_R.crashes == crashes, wait_ms) for crashes, wait_ms in enumerate(CRASH_BACKOFF_MS[:-1])),
-    else_=CRASH_BACKOFF_MS[-1],
-)
 _REQUEUE = Statement(
     update(schema.runs)
-    .where(_R.id.in_(select(_stranded.c.id)))
+    .where(_R.id == _stranded.c.id)
     .values(
         status="queued",
         owner=null(),
-        crashes=_R.crashes + 1,
+        crashes=_stranded.c.crashes + 1,
         resume_why="crash",
-        run_at_ms=now_ms() + _backoff,
+        run_at_ms=now_ms() + _backoff(_stranded.c.crashes),
     )
     .returning(_R.id)
 )
@@ -160,9 +194,9 @@ _GIVE_UP = Statement(
     .values(
         status="queued",
         owner=null(),
-        crashes=_R.crashes + case((text("why") == word("crash"), 1), else_=0),
+        crashes=_crashes + case((text("why") == word("crash"), 1), else_=0),
         resume_why=text("why"),
-        run_at_ms=now_ms() + _backoff,
+        run_at_ms=now_ms() + _backoff(_crashes),
     )
     .returning(_R.id)
 )
@@ -210,6 +244,18 @@ def claim(
     for run_id, *entry in found:
         logs[run_id].append(LogEntry(*entry))
     return _claims(taken, dict(heads), logs)
+
+
+def claimed(worker: str, append_id: str) -> Work[list[Claim]]:
+    """Return what landed of the worker's claim of this id, whose answer was lost."""
+    taken = yield _CLAIMED(worker=worker, append_id=append_id)
+    return _claims(taken, {row[0]: row[-1] for row in taken}, {})
+
+
+def owned(worker: str) -> Work[list[tuple[str, str, int]]]:
+    """Return the tenant, id and epoch of each run that is the worker's."""
+    found = yield _OWNED(worker=worker)
+    return [(tenant, run_id, epoch) for tenant, run_id, epoch in found]
 
 
 def _begun(row: Row, worker: str, append_id: str, time_ms: int) -> dict[str, str | int]:

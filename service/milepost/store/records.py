@@ -30,7 +30,8 @@ class LogEntry:
 class NewRun:
     """A run to be queued. `scheduled_ms` is None unless it is to start later.
 
-    `metadata` is encoded JSON; `request` is the idempotency key with the hash of its request.
+    `metadata` is encoded JSON; `request` is the idempotency key with the hash of its request. An
+    agent that `is_remembered` was looked up for another run, and is to be confirmed.
     """
 
     id: str
@@ -49,6 +50,7 @@ class NewRun:
     trace_parent: str | None
     queued: Entry
     request: "Request | None" = None
+    agent_is_remembered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

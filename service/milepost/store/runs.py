@@ -4,15 +4,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import case, exists, func, insert, null, select, true, union_all, update
+from sqlalchemy import case, exists, func, insert, null, or_, select, true, union_all, update
 
 from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
 from milepost.store import idempotency, log, schema
-from milepost.store.dialect import insert_new, now_ms, number, rows, rows_of, text, word, words
+from milepost.store.dialect import (
+    among,
+    insert_new,
+    now_ms,
+    number,
+    rows,
+    rows_of,
+    text,
+    word,
+    words,
+)
 from milepost.store.idempotency import Asked
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
-from milepost.store.records import Entry, NewRun, Page, RunFilter
-from milepost.store.work import Statement, Work
+from milepost.store.records import Entry, NewRun, Page, RunFilter, UsageRow
+from milepost.store.work import Call, Statement, Work
 
 _R = schema.runs.c
 _S = schema.sessions.c
@@ -57,6 +67,31 @@ class Created:
     run_id: str
     status: str
     replayed: bool = False
+
+
+def new_row(run: NewRun, status: str) -> RunRow:
+    """Return the run as the table has it once it was queued, without a look."""
+    return RunRow(
+        id=run.id,
+        tenant=run.tenant,
+        session_id=run.session_id,
+        agent_id=run.agent_id,
+        agent=run.agent,
+        agent_version=run.agent_version,
+        user=run.user,
+        status=status,
+        epoch=0,
+        lane=run.lane,
+        created_ms=run.created_ms,
+        ended_ms=None,
+        deadline_ms=run.deadline_ms,
+        run_at_ms=run.created_ms if run.scheduled_ms is None else run.scheduled_ms,
+        metadata=run.metadata,
+        trace_parent=run.trace_parent,
+        waiting_for=None,
+        outcome=None,
+        cancel_ms=None,
+    )
 
 
 _sessions = rows("sessions_new", "id", "tenant", "user_id", numbers=("now_ms",))
@@ -142,24 +177,30 @@ _queue = (
 )
 _QUEUE_LENGTH = Statement(select(func.count()).select_from(_queue))
 
+_A = schema.agents.c
+_remembered = rows("remembered", "id")
+_AGENTS = Statement(
+    select(_A.id, _A.tenant, _A.version).where(
+        among(_A.id, select(_remembered.c.id).scalar_subquery()), _A.deleted_ms.is_(None)
+    )
+)
+
 
 def create(
     wanted: Sequence[NewRun], *, queue_max: int | None = None
 ) -> Work[list[Created | Exception]]:
     """Queue runs, each in its session's turn; return what became of each, in order.
 
-    A run whose session is unknown, or whose idempotency key was used, is answered in its place and
-    leaves no trace. No two of `wanted` may share a session or an idempotency key.
+    A run whose session is unknown, whose remembered agent has moved, or whose idempotency key was
+    used, is answered in its place and leaves no trace. No two of `wanted` may share a session or
+    an idempotency key. Raises `OverloadedError` beyond `queue_max`; who asks again for what was
+    made before is not concerned.
     """
     outcomes: dict[str, Created | Exception] = {}
-    if queue_max is not None:
-        ((length,),) = yield _QUEUE_LENGTH(limit=queue_max + 1)
-        if length + len(wanted) > queue_max and len(wanted) > 1:
-            raise log.GroupSplitError("the queue is nearly full; admit one at a time")
-        if length >= queue_max:
-            raise OverloadedError(f"{length} runs are queued, and {queue_max} may be; come back")
     if any(run.request for run in wanted):
         yield from _recall(wanted, outcomes)
+    if fresh := [run for run in wanted if run.id not in outcomes]:
+        yield from _admit(fresh, outcomes, queue_max, alone=len(wanted) == 1)
     joined = [run for run in wanted if not run.session_is_new and run.id not in outcomes]
     if joined:
         yield from _join(joined, outcomes)
@@ -177,6 +218,44 @@ def _recall(wanted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) 
             outcomes[run_id] = Created(answer, "", replayed=True)
         else:
             outcomes[run_id] = answer
+
+
+def _admit(
+    fresh: Sequence[NewRun],
+    outcomes: dict[str, Created | Exception],
+    queue_max: int | None,
+    *,
+    alone: bool,
+) -> Work[None]:
+    """Refuse runs whose agent is no longer as remembered, and all that the queue cannot hold."""
+    calls: dict[str, Call] = {}
+    if remembered := {run.agent_id for run in fresh if run.agent_is_remembered}:
+        calls["agents"] = _AGENTS(remembered=rows_of({"id": each} for each in remembered))
+    if queue_max is not None:
+        calls["length"] = _QUEUE_LENGTH(limit=queue_max + 1)
+    if not calls:
+        return
+    answers = dict(zip(calls, (yield tuple(calls.values())), strict=True))
+    standing = set(answers.get("agents", ()))
+    for run in fresh:
+        version = (run.agent_id, run.tenant, run.agent_version)
+        if run.agent_is_remembered and version not in standing:
+            outcomes[run.id] = AgentMovedError(
+                f"agent {run.agent_id} is gone, or not at version {run.agent_version} any more;"
+                " look it up again"
+            )
+    if queue_max is not None:
+        ((length,),) = answers["length"]
+        more = sum(run.id not in outcomes for run in fresh)
+        _require_room(length, more, queue_max, alone=alone)
+
+
+def _require_room(length: int, more: int, queue_max: int, *, alone: bool) -> None:
+    if length + more <= queue_max or not more:
+        return
+    if not alone:
+        raise log.GroupSplitError("the queue is nearly full; admit one at a time")
+    raise OverloadedError(f"{length} runs are queued, and {queue_max} may be; come back")
 
 
 def _join(joined: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
@@ -382,6 +461,7 @@ _STOP = Statement(
         _R.tenant == text("tenant"),
         _R.epoch == number("epoch"),
         _R.status == text("was"),
+        _R.inbox_seq == number("inbox_seen"),
     )
     .values(
         status=text("status"),
@@ -405,12 +485,18 @@ _ADD_LAST = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run that no worker may go on with is to end; `head` is the end of the log it closes."""
+    """How a run that no worker may go on with is to end; `head` is the end of the log it closes.
+
+    `inbox_seen` is the last message from outside that its entries take account of, `usage` is of
+    what the ending cuts off.
+    """
 
     status: str
     outcome: str
     entries: tuple[Entry, ...]
     head: int
+    inbox_seen: int = 0
+    usage: tuple[UsageRow, ...] = ()
 
 
 def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str]]]:
@@ -418,8 +504,8 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
 
     Returns the seq of the first of the ending's entries, and the runs that were set free.
 
-    A compare-and-set on the status and epoch that `row` was read with, and on the log's end;
-    raises `StaleError` if any of them moved since.
+    A compare-and-set on the status and epoch that `row` was read with, on the inbox and on the
+    log's end; raises `StaleError` if any of them moved since.
     """
     now = ending.entries[-1].time_ms
     batch = rows_of([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now}])
@@ -430,12 +516,13 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
         tenant=row.tenant,
         epoch=row.epoch,
         was=row.status,
+        inbox_seen=ending.inbox_seen,
         status=ending.status,
         outcome=ending.outcome,
         now_ms=now,
     )
     if not stopped:
-        raise StaleError(f"run {row.id} is no longer {row.status}; look again")
+        raise StaleError(f"run {row.id} is no longer {row.status}, or got a message; look again")
     if (yield from log.head(row.tenant, row.id)) != ending.head:
         raise StaleError(f"run {row.id} went on behind event {ending.head}; look again")
     last = [
@@ -445,6 +532,9 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
     added = yield _ADD_LAST(first=rows_of(last))
     if len(added) != len(last):
         raise StaleError(f"run {row.id} was being written to; look again")
+    if ending.usage:
+        used = [log.usage_row(row.id, row.tenant, each) for each in ending.usage]
+        yield log.INSERT_USAGE(usage=rows_of(used))
     freed, _ = yield (
         log.PROMOTE(ending=batch),
         log.WITHDRAW(ended=rows_of([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
@@ -459,11 +549,20 @@ class StaleError(ConflictError):
     retryable = True
 
 
+class AgentMovedError(ConflictError):
+    """A remembered agent was changed or deleted since; look it up again."""
+
+    code = "stale"
+    retryable = True
+
+
 _DUE = Statement(
     select(*COLUMNS)
     .where(
         _R.wake_at_ms <= number("now_ms"),
         _R.status.not_in(words(schema.ENDED)),
+        # Who drives a run ends it at its deadline; it would only stand before the others here.
+        or_(_R.status != word("running"), _R.cancel_ms.is_not(None)),
     )
     .order_by(_R.wake_at_ms)
     .limit(number("limit"))

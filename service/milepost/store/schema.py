@@ -300,6 +300,7 @@ usage = Table(
     _number("saved_input_tokens", 0),
     _number("saved_output_tokens", 0),
     _number("saved_cost_nanos", 0),
+    _number("unknown_calls", 0),
     Index(None, "tenant", "time_ms"),
 )
 
@@ -340,4 +341,19 @@ secrets = Table(
     Column("name", Text, primary_key=True),
     _text("ciphertext"),
     _number("created_ms", 0),
+)
+
+tool_sources = Table(
+    "tool_sources",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("name"),
+    _text("kind"),
+    _text("spec"),
+    _text("listing", "[]"),
+    _text("tools", "[]"),
+    _number("created_ms", 0),
+    Index(None, "tenant", "id"),
+    Index(None, "tenant", "name", unique=True),
 )

@@ -1,27 +1,35 @@
 """The store as the rest of the service holds it: an engine, and group commit for the hot path."""
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from milepost.core.errors import FencedError
 from milepost.store import log, runs
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
-from milepost.store.records import Append, NewRun
+from milepost.store.records import Append, InboxMessage, NewRun
 from milepost.store.work import Work
 
 T = TypeVar("T")
 
 CREATE_TRIES = 3
-APPEND_WAITS_S = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
+OUTAGE_WAITS_S = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class Store:
     """Where everything is kept. `run` must be running for `create` and `append` to be served."""
 
-    def __init__(self, engine: Engine, *, queue_max: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        queue_max: int | None = None,
+        waits_s: Sequence[float] = OUTAGE_WAITS_S,
+    ) -> None:
         self.engine = engine
+        self._waits_s = waits_s
         self._queue_max = queue_max
         self._creates: Lane[NewRun, runs.Created | Exception] = Lane(
             engine, self._create_all, _creating
@@ -68,22 +76,35 @@ class Store:
         """Write an iteration; return the inbox's last number and the runs that were set free.
 
         Raises `FencedError` or `InboxMovedError`. When the connection breaks under a commit, only
-        the log can tell whether it landed: it is asked before anybody is called fenced.
+        the log can tell whether it landed: it is asked before anybody is called fenced. A database
+        that is away is waited for: the run stays the caller's until somebody takes it over.
         """
-        for wait_s in (*APPEND_WAITS_S, None):
+        return await self._when_back(lambda: self._append(item))
+
+    async def inbox(self, tenant: str, run_id: str, after: int) -> tuple[int, list[InboxMessage]]:
+        """Return what `log.inbox` does, for whoever drives the run: see `append` on outages."""
+        return await self._when_back(lambda: self.read(log.inbox(tenant, run_id, after)))
+
+    async def _append(self, item: Append) -> tuple[int, tuple[str, ...]]:
+        try:
+            return await self._appends.submit(item)
+        except (CollisionError, FencedError) as error:
+            if await self.read(log.landed(item)):
+                return item.inbox_seen, ()
+            raise FencedError(f"run {item.run_id} was taken over; stop writing to it") from error
+
+    async def _when_back(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until the database answers.
+
+        Who gave up would drop what a tool has done meanwhile. It is for others to end the wait: the
+        process that is told to stop, or the shift whose worker was declared dead.
+        """
+        for wait_s in itertools.chain(self._waits_s, itertools.repeat(self._waits_s[-1])):
             try:
-                return await self._appends.submit(item)
-            except (CollisionError, FencedError) as error:
-                if await self.read(log.landed(item)):
-                    return item.inbox_seen, ()
-                raise FencedError(
-                    f"run {item.run_id} was taken over; stop writing to it"
-                ) from error
+                return await attempt()
             except DatabaseUnavailableError:
-                if wait_s is None:
-                    raise
                 await asyncio.sleep(wait_s)
-        raise AssertionError("the last try either returns or raises")
+        raise AssertionError("there is always another wait")
 
     def _create_all(self, wanted: Sequence[NewRun]) -> Work[list[runs.Created | Exception]]:
         return runs.create(wanted, queue_max=self._queue_max)

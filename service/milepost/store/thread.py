@@ -25,7 +25,8 @@ class SqliteThreadStore:
     """A connection of one's own to the file."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = engine_sqlite.connect(path)
+        with engine_sqlite.translated():
+            self._connection = engine_sqlite.connect(path)
 
     def write(self, work: Work[T]) -> T:
         """Do work in one transaction."""
@@ -47,8 +48,12 @@ class PostgresThreadStore:
         """Do work in one transaction."""
         with engine_postgres.translated():
             connection = self._connected()
-            with connection.transaction():
-                return _run(connection, work)
+            try:
+                with connection.transaction():
+                    return _run(connection, work)
+            except psycopg.errors.ReadOnlySqlTransaction:
+                connection.close()  # on a standby, where it would stay
+                raise
 
     def close(self) -> None:
         """Close the connection, if there is one."""

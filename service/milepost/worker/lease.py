@@ -13,6 +13,7 @@ from milepost.store.thread import ThreadStore
 TTL_S = 15.0
 RENEW_S = 5.0
 MARGIN_S = 2.0
+AGAIN_S = 0.5
 LAG_LOG_S = 30.0
 LAG_EXIT_S = 300.0
 
@@ -101,7 +102,8 @@ class LeaseThread:
         store = self._open_store()
         warned = False
         try:
-            while not self._stopping.wait(self._renew_s):
+            wait_s: float | None = self._renew_s
+            while wait_s is not None and not self._stopping.wait(wait_s):
                 lag_s = self._clock() - self._pulse
                 if lag_s > LAG_EXIT_S:
                     self._on_lost(f"the event loop stands still for {lag_s:.0f} s")
@@ -109,23 +111,23 @@ class LeaseThread:
                 if lag_s > LAG_LOG_S and not warned:
                     faulthandler.dump_traceback(sys.stderr)
                 warned = lag_s > LAG_LOG_S
-                if not self._renew(store):
-                    return
+                wait_s = self._renew(store)
         finally:
             store.close()
 
-    def _renew(self, store: ThreadStore) -> bool:
-        """Renew once; say whether there is still something to renew."""
+    def _renew(self, store: ThreadStore) -> float | None:
+        """Renew once; return the pause until the next time, None if the lease is lost."""
         sent = self._clock()
         try:
             store.write(queue.renew(self.worker, round(self._ttl_s * 1000)))
         except FencedError as error:
             self._deadline = 0.0
             self._on_lost(str(error))
-            return False
+            return None
         except MilepostError:
-            return True  # The database is away: the deadline stands, and this is tried again.
+            # The database is away: the deadline stands. Runs go on when this is back before them.
+            return min(self._renew_s, AGAIN_S)
         if sent >= self._deadline:
             self._gapless_since = sent
         self._deadline = sent + self._ttl_s - self._margin_s
-        return True
+        return self._renew_s

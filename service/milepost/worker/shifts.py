@@ -60,13 +60,16 @@ class Shifts:
     async def run(self) -> None:
         """Work, shift after shift, until `drain` was called and every run was let go.
 
-        A database that is away when a shift begins delays it, and ends nothing.
+        A shift that cannot begin, or breaks off, delays the next one, and ends nothing.
         """
         while not self._closing:
             try:
                 await self._shift()
             except MilepostError as error:
                 self._log.warning("a shift could not begin; trying again", error=str(error))
+                await asyncio.sleep(self._again_s)
+            except Exception:
+                self._log.exception("a shift broke off; the next one begins")
                 await asyncio.sleep(self._again_s)
 
     def drain(self) -> None:
@@ -99,7 +102,9 @@ class Shifts:
         if self._terms.alone:
             await self._ports.store.write(queue.dismiss_others(lease.worker))
             await sweeper.sweep_now()
-        self._worker = Worker(lease.worker, self._terms.slots, self._means(lease))
+        self._worker = Worker(
+            lease.worker, self._terms.slots, self._means(lease), strays_s=self._terms.sweep_s
+        )
         if self._closing:
             self._worker.drain()
         working = asyncio.create_task(self._worker.run())

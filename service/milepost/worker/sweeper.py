@@ -1,4 +1,4 @@
-"""What time brings: dead workers, scheduled runs, deadlines, and approvals that nobody answered."""
+"""What time brings: dead workers, scheduled runs, deadlines, and what nobody answered or needs."""
 
 import asyncio
 import random
@@ -12,13 +12,17 @@ from milepost.core.events import RunCancelled, RunExpired
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
-from milepost.store import approvals, log, queue, runs
+from milepost.store import approvals, idempotency, log, queue, runs
 from milepost.store.runs import RunRow, StaleError
 from milepost.telemetry.logs import logger
 
 SWEEP_S = 5.0
 TIMERS_S = 0.5
+PURGE_S = 3_600.0
 DUE_MAX = 100
+PAGES_MAX = 10
+SWEEPS_MAX = 100
+PURGES_MAX = 1_000
 
 
 class Lease(Protocol):
@@ -46,6 +50,7 @@ class Sweeper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(self.sweep, self._sweep_s))
             tasks.create_task(self._repeat(self.tick, min(TIMERS_S, self._sweep_s)))
+            tasks.create_task(self._repeat(self.purge, PURGE_S))
 
     async def sweep(self) -> list[str]:
         """Queue the runs of workers that are dead; return them."""
@@ -55,24 +60,56 @@ class Sweeper:
 
     async def sweep_now(self) -> list[str]:
         """Sweep without asking whether our own lease stood long enough."""
-        stranded = await self._ports.store.write(queue.sweep())
+        stranded: list[str] = []
+        for _ in range(SWEEPS_MAX):
+            found = await self._ports.store.write(queue.sweep())
+            stranded += found
+            if len(found) < queue.SWEEP_MAX:
+                break
         if stranded:
             self._log.info("runs of dead workers were queued again", runs=stranded)
             self._ports.hub.ring(QUEUE_BELL)
         return stranded
 
     async def tick(self) -> None:
-        """Do what is due."""
+        """Do what is due, a page at a time."""
         now = self._ports.clock()
-        for tenant, run_id in await self._ports.store.write(approvals.expire_due(now, DUE_MAX)):
-            del tenant
+        for _ in range(PAGES_MAX):
+            expired = await self._expire(now)
+            acted = await self._act_on_due(now)
+            if max(expired, acted) < DUE_MAX:
+                break
+
+    async def purge(self) -> int:
+        """Forget idempotency keys that count no longer; return how many that were.
+
+        So many in a transaction, lest anybody waits for it.
+        """
+        total = 0
+        for _ in range(PURGES_MAX):
+            purged = await self._ports.store.write(idempotency.purge(self._ports.clock()))
+            total += purged
+            if purged < idempotency.PURGE_MAX:
+                break
+        return total
+
+    async def _expire(self, now: int) -> int:
+        """Close approvals that nobody answered in time; return how many there were."""
+        expired = await self._ports.store.write(approvals.expire_due(now, DUE_MAX))
+        for _, run_id in expired:
             self._ports.hub.ring(inbox_bell(run_id))
             self._ports.hub.ring(QUEUE_BELL)
-        for row in await self._ports.store.read(runs.due(now, DUE_MAX)):
+        return len(expired)
+
+    async def _act_on_due(self, now: int) -> int:
+        """Do what runs are due for; return how many there were."""
+        due = await self._ports.store.read(runs.due(now, DUE_MAX))
+        for row in due:
             try:
                 await self._act(row, now)
             except StaleError:
                 continue  # Somebody else was faster.
+        return len(due)
 
     async def _act(self, row: RunRow, now: int) -> None:
         if row.status == "scheduled" and row.run_at_ms <= now:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from milepost.core.errors import FencedError, MilepostError, UnavailableError
@@ -11,31 +12,50 @@ from milepost.runtime.definitions import Definitions
 from milepost.runtime.drive import Drive, Means, drive
 from milepost.runtime.history import History
 from milepost.store import queue
-from milepost.store.engine import CollisionError
+from milepost.store.engine import CollisionError, DatabaseUnavailableError
 from milepost.store.records import Claim
 from milepost.telemetry.logs import logger
 
 IDLE_POLL_S = 1.0
+STRAYS_S = 5.0
 FAIR_EVERY = 8
 RELEASE_WAITS_S = (0.1, 0.5, 2.0, 5.0)
+
+
+@dataclass(slots=True)
+class _Driven:
+    """A run in hand. `drive` is None while it is being loaded."""
+
+    claim: Claim
+    drive: Drive | None = None
 
 
 class Worker:
     """Up to `slots` runs at once, under one lease."""
 
     def __init__(
-        self, worker_id: str, slots: int, means: Means, *, poll_s: float = IDLE_POLL_S
+        self,
+        worker_id: str,
+        slots: int,
+        means: Means,
+        *,
+        poll_s: float = IDLE_POLL_S,
+        strays_s: float = STRAYS_S,
     ) -> None:
         self.id = worker_id
         self.slots = slots
         self._means = means
         self._poll_s = poll_s
+        self._strays_s = strays_s
         self._definitions = Definitions(means.ports.store)
         self._history = History(means.ports.store)
-        self._driving: dict[asyncio.Task[None], Drive | None] = {}
+        self._driving: dict[asyncio.Task[None], _Driven] = {}
         self._claims = 0
+        self._unanswered: str | None = None
+        self._strays_due_s = 0.0
         self._closing = False
         self._woken: Callable[[], None] = lambda: None
+        self._running: asyncio.Task[None] | None = None
         self._log = logger("worker")
 
     @property
@@ -47,14 +67,18 @@ class Worker:
         """Claim and drive until `drain` has been called and every run was let go."""
         with self._means.ports.hub.bell(QUEUE_BELL) as woken:
             self._woken = woken.set
+            self._running = asyncio.current_task()
+            self._strays_due_s = asyncio.get_running_loop().time() + self._strays_s
             async with asyncio.TaskGroup() as tasks:
                 while not self._closing:
                     # Cleared before looking: what is queued from here on rings again.
                     woken.clear()
+                    await self._return_strays()
                     claimed = await self._claim()
                     for claim in claimed:
-                        task = tasks.create_task(self._drive(claim))
-                        self._driving[task] = None
+                        driven = _Driven(claim)
+                        task = tasks.create_task(self._drive(driven))
+                        self._driving[task] = driven
                         task.add_done_callback(self._freed)
                     if not claimed:
                         await self._rest(woken)
@@ -63,8 +87,8 @@ class Worker:
         """Claim no more, and hand back what is being driven."""
         self._closing = True
         for driven in self._driving.values():
-            if driven is not None:
-                driven.drain()
+            if driven.drive is not None:
+                driven.drive.drain()
         self._woken()
 
     async def _rest(self, woken: asyncio.Event) -> None:
@@ -79,19 +103,9 @@ class Worker:
         free = min(self.slots - len(self._driving), queue.CLAIM_MAX)
         if free <= 0:
             return []
-        ports = self._means.ports
-        self._claims += 1
         try:
             self._means.lease.check()
-            return await ports.store.write(
-                queue.claim(
-                    self.id,
-                    free,
-                    ports.new_id("apd"),
-                    ports.clock(),
-                    fair=self._claims % FAIR_EVERY == 0,
-                )
-            )
+            return await self._find_unanswered() or await self._take(free)
         except CollisionError:
             return []  # A zombie slipped an event in: the next claim takes the next number.
         except MilepostError as error:
@@ -103,25 +117,74 @@ class Worker:
             await asyncio.sleep(self._poll_s)
             return []
 
+    async def _take(self, limit: int) -> list[Claim]:
+        ports = self._means.ports
+        append_id = ports.new_id("apd")
+        self._claims += 1
+        fair = self._claims % FAIR_EVERY == 0
+        try:
+            return await ports.store.write(
+                queue.claim(self.id, limit, append_id, ports.clock(), fair=fair)
+            )
+        except DatabaseUnavailableError:
+            self._unanswered = append_id
+            raise
+
+    async def _find_unanswered(self) -> list[Claim]:
+        """Return what the last claim took, if its answer was lost: nobody else will look at it."""
+        if self._unanswered is None:
+            return []
+        found = await self._means.ports.store.read(queue.claimed(self.id, self._unanswered))
+        self._unanswered = None
+        return found
+
+    async def _return_strays(self) -> None:
+        """Now and then, give back what this worker owns without driving it.
+
+        A claim may land after it was looked for in vain, and nobody takes a run whose owner lives.
+        No other claim is under way meanwhile: all are made by the task that this runs in.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if self._unanswered is not None or now_s < self._strays_due_s:
+            return
+        self._strays_due_s = now_s + self._strays_s
+        driven = {(each.claim.run_id, each.claim.epoch) for each in self._driving.values()}
+        store = self._means.ports.store
+        try:
+            for tenant, run_id, epoch in await store.read(queue.owned(self.id)):
+                if (run_id, epoch) in driven:
+                    continue
+                if await store.write(queue.give_up(tenant, run_id, epoch, self.id, "outage")):
+                    self._log.warning("gave back a run that nobody drove", run=run_id)
+                    self._means.ports.hub.ring(QUEUE_BELL)
+        except MilepostError as error:
+            self._log.warning("could not look for stray runs", error=str(error))
+        except Exception:
+            self._log.exception("could not look for stray runs")
+
     def _freed(self, task: "asyncio.Task[None]") -> None:
         del self._driving[task]
         self._woken()
 
-    async def _drive(self, claim: Claim) -> None:
+    async def _drive(self, driven: "_Driven") -> None:
         """Drive one run; whatever goes wrong, it is not left as if somebody were at it."""
+        claim = driven.claim
         try:
             agent = await self._definitions.get(claim.tenant, claim.agent_id, claim.agent_version)
             with self._means.ports.hub.hold(claim.run_id):
-                driven = await drive(claim, agent, self._history, self._means)
-                task = asyncio.current_task()
-                assert task is not None
-                self._driving[task] = driven
+                driven.drive = await drive(claim, agent, self._history, self._means)
                 if self._closing:
-                    driven.drain()
-                await driven.run()
+                    driven.drive.drain()
+                await driven.drive.run()
         except (FencedError, UnavailableError) as error:
             self._log.warning("let go of a run", run=claim.run_id, why=str(error))
             await self._give_up(claim, "outage")
+        except asyncio.CancelledError:
+            if self._running is None or self._running.cancelling():
+                raise
+            # Nobody who may asked for it: what the run called has reached beyond its own task.
+            self._log.exception("a run crashed its worker", run=claim.run_id)
+            await self._give_up(claim, "crash")
         except Exception:
             self._log.exception("a run crashed its worker", run=claim.run_id)
             await self._give_up(claim, "crash")

@@ -1,0 +1,43 @@
+"""What a run's log and its inbox say of its tool calls, read so that nobody changes either."""
+
+from sqlalchemy import select
+
+from milepost.core.errors import NotFoundError
+from milepost.store import log, schema
+from milepost.store.dialect import text, words
+from milepost.store.records import InboxMessage, LogEntry
+from milepost.store.work import Statement, Work
+
+# All that begins, answers or gives up a call.
+TYPES = (
+    "tool_call.requested",
+    "tool_call.started",
+    "tool_call.completed",
+    "tool_call.failed",
+    "tool_call.denied",
+)
+
+_E = schema.events.c
+_R = schema.runs.c
+# What is appended takes this lock, and so does what is put into the inbox.
+_LOCK = Statement(
+    select(_R.id).where(_R.id == text("run_id"), _R.tenant == text("tenant")).with_for_update()
+)
+_READ = Statement(
+    select(_E.seq, _E.type, _E.time_ms, _E.data)
+    .where(_E.run_id == text("run_id"), _E.tenant == text("tenant"), _E.type.in_(words(TYPES)))
+    .order_by(_E.seq)
+)
+
+
+def locked(tenant: str, run_id: str) -> Work[tuple[list[LogEntry], list[InboxMessage]]]:
+    """Return the run's events of tool calls and what its worker has not read yet.
+
+    Neither changes before the end of the transaction. Raises `NotFoundError` if the tenant has no
+    such run.
+    """
+    if not (yield _LOCK(tenant=tenant, run_id=run_id)):
+        raise NotFoundError(f"there is no run {run_id}", code="run_not_found")
+    found = yield _READ(tenant=tenant, run_id=run_id)
+    _, letters = yield from log.inbox(tenant, run_id, 0)
+    return [LogEntry(*row) for row in found], letters

@@ -1,0 +1,58 @@
+"""An engine whose connection breaks when told to: before a request, or right after a commit."""
+
+import asyncio
+from typing import TypeVar
+
+from milepost.store.dialect import DialectName
+from milepost.store.engine import DatabaseUnavailableError, Engine
+from milepost.store.work import Work
+
+T = TypeVar("T")
+
+
+class BreakingEngine:
+    """Passes work to a real engine. `breaks` answers are lost; `absences` requests come to nothing.
+
+    `absences_after` is how many come to nothing after the next lost answer, `asked` how many were
+    handed in; `back` is set when the absences are over.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.breaks = 0
+        self.absences = 0
+        self.absences_after = 0
+        self.asked = 0
+        self.back = asyncio.Event()
+
+    @property
+    def dialect(self) -> DialectName:
+        """Say which of the two databases this is."""
+        return self._engine.dialect
+
+    async def read(self, work: Work[T]) -> T:
+        """Do work that changes nothing."""
+        self._reach()
+        return await self._engine.read(work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Do work in one transaction, whose answer may be lost."""
+        self._reach()
+        result = await self._engine.write(work)
+        if self.breaks:
+            self.breaks -= 1
+            self.absences, self.absences_after = self.absences_after, 0
+            raise DatabaseUnavailableError("the connection broke")
+        return result
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self._engine.close()
+
+    def _reach(self) -> None:
+        self.asked += 1
+        if self.absences:
+            self.absences -= 1
+            if not self.absences:
+                self.back.set()
+            raise DatabaseUnavailableError("the database is away")
