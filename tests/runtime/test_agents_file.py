@@ -1,5 +1,6 @@
 """Agents from files: applied at every start, versioned only where they changed."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from milepost.core.errors import ConfigurationError
 from milepost.runtime.agents_file import apply_agents, read_agents
 from milepost.store import agents
 from tests.runtime.workshop import TENANT, Workshop
+from tests.telemetry.spoken import spoken
 
 TOML = """
 [[agents]]
@@ -46,7 +48,9 @@ def test_both_forms_say_the_same(tmp_path: Path) -> None:
         ("agents.yaml", "agents: {", "agents.yaml: "),
         ("agents.yaml", "- 1", "has no list `agents`"),
         ("agents.yaml", "", "has no list `agents`"),
-        ("agents.toml", '[[agents]]\nname = "clerk"', r"agents.toml: model: Field required"),
+        ("agents.toml", '[[agents]]\nname = "clerk"', r"toml: agents.1.model: Field required"),
+        ("agents.toml", '[[agents]]\nname = "a"\nmodel = "b/c"\ntool = []',
+         r"agents.1.tool: no such field"),
         ("agents.yaml", "agents: [{name: a, model: b/c, limits: {max_steps: x}}]",
          "limits.max_steps"),
     ],
@@ -67,11 +71,31 @@ async def test_applying_twice_makes_one_version_and_a_change_the_next(
     shop: Workshop, tmp_path: Path
 ) -> None:
     first = read_agents(written(tmp_path, "agents.toml", TOML))
-    await apply_agents(TENANT, first, shop.ports)
-    await apply_agents(TENANT, first, shop.ports)
+    await apply_agents(TENANT, {"agents.toml": first}, shop.ports)
+    await apply_agents(TENANT, {"agents.toml": first}, shop.ports)
     assert (await shop.store.read(agents.find(TENANT, "clerk"))).version == 1
 
     changed = read_agents(written(tmp_path, "agents.toml", TOML.replace("= 3", "= 4")))
-    await apply_agents(TENANT, changed, shop.ports)
+    await apply_agents(TENANT, {"agents.toml": changed}, shop.ports)
 
     assert (await shop.store.read(agents.find(TENANT, "clerk"))).version == 2
+
+
+async def test_a_file_that_undoes_a_change_says_so(
+    shop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    described = {"agents.toml": read_agents(written(tmp_path, "agents.toml", TOML))}
+    await apply_agents(TENANT, described, shop.ports)
+    clerk = await shop.store.read(agents.find(TENANT, "clerk"))
+    await shop.store.write(agents.revise(TENANT, clerk.id, "{}", now_ms=shop.clock()))
+
+    shop.clock.ahead_ms = 60_000
+    await apply_agents(TENANT, described, shop.ports)
+    shop.clock.ahead_ms = 120_000
+    await apply_agents(TENANT, described, shop.ports)
+
+    assert [(line["level"], line["event"]) for line in spoken(caplog, "agents")] == [
+        ("info", "agent clerk: version 1 from agents.toml"),
+        ("info", "agent clerk: version 3 from agents.toml"),
+    ]

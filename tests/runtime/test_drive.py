@@ -1,6 +1,7 @@
 """A run in a worker's hands: its model, its tools, and what goes wrong with them."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,9 @@ from milepost.core.messages import Message
 from milepost.core.model import (
     CacheHit,
     CallDelta,
+    Delta,
     Finished,
+    ModelRequest,
     ReasoningDelta,
     Spent,
     TextDelta,
@@ -38,6 +41,7 @@ from tests.runtime.workshop import (
     AT_ONCE,
     TIMEOUT_S,
     Held,
+    Turns,
     Workshop,
     in_background,
     of,
@@ -220,6 +224,45 @@ async def test_a_tool_has_its_time(shop: Workshop) -> None:
 
     assert model.requests[1].messages[-1].content.startswith("Error (tool_timeout): dawdle timed")
     assert stopped.is_set()
+
+
+async def test_a_tool_that_cancels_itself_fails_and_the_run_goes_on(shop: Workshop) -> None:
+    @tool
+    async def give_up() -> None:
+        """Cancel whatever runs this."""
+        cancel_this_task()
+        await asyncio.Event().wait()
+
+    model = Scripted([calling(("give_up", {})), saying("Oh.")])
+    run_id = await shop.driven(model, give_up)
+
+    told = model.requests[1].messages[-1].content
+    assert told == "Error (tool_failed): give_up failed: it cancelled itself"
+    assert (await shop.row(run_id)).status == "completed"
+
+
+async def test_a_model_call_that_is_cancelled_from_within_is_made_again(shop: Workshop) -> None:
+    run_id = await shop.driven(Turns(Fickle(), Scripted([saying("Hello.")])))
+
+    log = await shop.log(run_id)
+    assert of(log, MessageAborted)[0].error.code == "provider_error"
+    assert of(log, RunCompleted)[0].output.text == "Hello."
+
+
+class Fickle:
+    """A model that cancels whoever calls it."""
+
+    async def stream(self, _: ModelRequest) -> AsyncIterator[Delta]:
+        """Cancel the call."""
+        cancel_this_task()
+        await asyncio.Event().wait()
+        yield TextDelta("never")
+
+
+def cancel_this_task() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
 
 
 async def test_the_agents_limit_holds_for_tools_that_have_none(shop: Workshop) -> None:
@@ -421,6 +464,38 @@ async def test_what_the_model_took_is_counted_in_the_transaction_that_says_so(
     assert message.usage.unpriced_calls == 1
     total = await shop.used(run_id)
     assert (total.input_tokens, total.output_tokens, total.model_calls) == (7, 3, 1)
+
+
+CUT = ProviderError("the stream broke off", code="provider_stream_cut", retryable=True)
+SILENT = ProviderError("no first token", code="provider_timeout", retryable=True)
+REFUSED = ProviderError("try later", code="provider_timeout", retryable=True, status=504)
+AWAY = ProviderError("cannot be reached", code="provider_unreachable", retryable=True)
+
+
+@pytest.mark.parametrize(
+    ("failed", "unknown"),
+    [
+        (CUT, 1),
+        (SILENT, 1),
+        ([TextDelta("Half"), BUSY], 1),
+        ([TextDelta("Half")], 1),
+        ([TextDelta("x" * 5_000_000)], 1),
+        (BUSY, 0),
+        (REFUSED, 0),
+        (AWAY, 0),
+        (GONE, 0),
+    ],
+)
+async def test_a_call_that_its_vendor_had_taken_up_is_counted_though_nobody_knows_what_it_took(
+    shop: Workshop, failed: Script, unknown: int
+) -> None:
+    run_id = await shop.driven([failed, saying("At last.")])
+
+    log = await shop.log(run_id)
+    ended = of(log, RunCompleted, RunFailed)[0]
+    assert of(log, MessageAborted)[0].usage.unknown_calls == unknown
+    assert ended.usage.unknown_calls == unknown
+    assert await shop.used(run_id) == ended.usage
 
 
 async def test_failures_of_tools_do_not_end_a_run(shop: Workshop) -> None:

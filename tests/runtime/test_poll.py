@@ -52,3 +52,16 @@ async def test_a_listener_that_knows_it_all_is_left_alone(shop: Workshop) -> Non
         polling.cancel()
 
         assert not woken.is_set()
+
+
+async def test_a_listener_hears_that_its_run_was_erased(shop: Workshop) -> None:
+    elsewhere = Hub()
+    poller = Poller(shop.store, elsewhere, lambda: False, blind_s=0.001)
+
+    with elsewhere.listen("run_gone") as (tail, woken):
+        tail.know(3)
+        polling = asyncio.create_task(poller.run())
+        await asyncio.wait_for(woken.wait(), TIMEOUT_S)
+        polling.cancel()
+
+        assert tail.behind(3) is None

@@ -11,6 +11,7 @@ from milepost.core.errors import FencedError
 from milepost.core.events import (
     MessageAborted,
     MessageCompleted,
+    ToolCallCompleted,
     ToolCallInterrupted,
     ToolCallStarted,
 )
@@ -60,6 +61,50 @@ async def test_what_a_dead_worker_had_begun_is_recovered_by_its_effect(
     assert interrupted.then == ("repeat" if attempts == 2 else "tell_model")
     told = model.requests[0].messages[-1].content
     assert told == "acted" if attempts == 2 else UNKNOWN_OUTCOME.message in told
+
+
+async def test_a_tool_that_is_ready_when_the_lease_has_lapsed_is_not_run(shop: Workshop) -> None:
+    ran = []
+
+    async def connect() -> str:
+        shop.lease.lapsed = True
+        return "db"
+
+    @tool(inject={"db": connect})
+    async def act(db: str) -> None:
+        """Act."""
+        ran.append(db)
+
+    run = await shop.queue()
+
+    with pytest.raises(FencedError):
+        await shop.go_on([calling(("act", {}))], act)
+
+    assert ran == []
+    assert (await shop.types(run.id))[-1] == "tool_call.started"
+
+
+async def test_a_call_that_ends_the_drive_loses_no_result_that_came_with_it(shop: Workshop) -> None:
+    finished = asyncio.Event()
+
+    @tool(inject={"_": finished.wait})
+    async def late(_: bool) -> None:
+        """Begin when the lease has lapsed."""
+
+    @tool
+    async def prompt() -> str:
+        """Act, as the last thing under the lease."""
+        shop.lease.lapsed = True
+        finished.set()
+        return "acted"
+
+    run = await shop.queue()
+
+    with pytest.raises(FencedError):
+        await shop.go_on([calling(("late", {}), ("prompt", {}))], late, prompt)
+
+    [completed] = of(await shop.log(run.id), ToolCallCompleted)
+    assert completed.result == "acted"
 
 
 async def test_a_message_that_a_dead_worker_had_begun_is_aborted_and_begun_anew(
@@ -141,6 +186,23 @@ async def test_nothing_new_is_begun_once_the_lease_may_have_lapsed(shop: Worksho
     with pytest.raises(FencedError, match="may have lapsed"):
         await asyncio.wait_for(driven.run(), TIMEOUT_S)
     assert model.requests == []
+
+
+async def test_what_is_begun_in_the_log_waits_for_a_lease_that_is_only_late(
+    shop: Workshop,
+) -> None:
+    await shop.queue()
+    claim = await shop.claim()
+    shop.lease.lapsed = True
+    means = shop.means([saying("Here.")], lease_wait_s=TIMEOUT_S)
+    driven = await shop.driving(claim, shop.agent(), means)
+
+    running = asyncio.create_task(driven.run())
+    await shop.lease.asked.wait()
+    shop.lease.lapsed = False
+
+    await asyncio.wait_for(running, TIMEOUT_S)
+    assert (await shop.types(claim.run_id))[-1] == "run.completed"
 
 
 async def test_a_bug_in_a_provider_is_not_swallowed(shop: Workshop) -> None:

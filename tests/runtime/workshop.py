@@ -153,9 +153,10 @@ class Workshop:
             ports=self.ports,
             providers=Catalog({"test": provider}),
             tools=Registry(map(tool_of, tools)),
-            invoker=Invoker(self.threads),
+            invoker=Invoker(self.threads, may_start=self.lease.check),
             pricing=Pricing(),
             lease=self.lease,
+            lease_wait_s=0.0,
         )
         return replace(means, **changes)
 

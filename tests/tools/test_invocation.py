@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from milepost.core.errors import ToolError, ToolValidationError
+from milepost.core.errors import FencedError, ToolError, ToolValidationError
 from milepost.tools import Invoker, ToolContext, ToolThreads, tool, tool_of
-from milepost.tools.invoke import ERROR_CHARS_MAX
+from milepost.tools.raised import ERROR_CHARS_MAX
 
 
 @dataclass
@@ -313,6 +313,170 @@ async def test_a_tool_that_swallows_its_timeout_is_late_all_the_same(
 
     with pytest.raises(ToolError, match="timed out"):
         await invoker.invoke(tool_of(stubborn), {}, context, timeout_s=0.01)
+
+
+class Deaf:
+    """A tool that goes on whatever it is told, until it is released."""
+
+    def __init__(self) -> None:
+        self.started, self.release, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.cancellations = 0
+
+    async def __call__(self) -> str:
+        """Go on."""
+        self.started.set()
+        while not self.release.is_set():
+            try:
+                await self.release.wait()
+            except BaseException:
+                self.cancellations += 1
+        self.ended.set()
+        raise ValueError("nobody is told")
+
+
+async def test_a_tool_that_will_not_be_cancelled_is_left_behind(
+    threads: ToolThreads, context: ToolContext
+) -> None:
+    deaf, left = Deaf(), []
+    invoker = Invoker(
+        threads, on_left=lambda *told: left.append(told), stop_waits_s=(0.01, 0.01, 0.01)
+    )
+
+    failure = invoker.invoke(tool_of(tool(name="deaf", description="Go on.")(deaf)), {}, context,
+                             timeout_s=0.01)  # fmt: skip
+    with pytest.raises(ToolError, match="would not be cancelled: it may still be running") as late:
+        await failure
+    cancellations = deaf.cancellations
+    deaf.release.set()
+    await deaf.ended.wait()
+
+    assert late.value.code == "tool_timeout"
+    assert cancellations == 3
+    assert left == [("deaf", 1)]
+
+
+async def test_a_caller_that_is_cancelled_does_not_wait_for_a_tool_that_goes_on(
+    threads: ToolThreads, context: ToolContext
+) -> None:
+    deaf = Deaf()
+    invoker = Invoker(threads, stop_waits_s=(0.01, 0.01))
+    called = tool_of(tool(name="deaf", description="Go on.")(deaf))
+
+    task = asyncio.create_task(invoker.invoke(called, {}, context))
+    await deaf.started.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not deaf.ended.is_set()
+    deaf.release.set()
+    await deaf.ended.wait()
+
+
+async def test_a_tool_that_cancels_itself_has_failed_and_stops_nobody_else(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    def cancel() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    async def at_once() -> None:
+        cancel()
+
+    async def while_it_waits() -> None:
+        cancel()
+        await asyncio.Event().wait()
+
+    for function in (at_once, while_it_waits):
+        failure = await failure_of(invoker, function, context)
+
+        assert failure.code == "tool_failed"
+        assert str(failure) == f"{function.__name__} failed: it cancelled itself"
+
+
+async def test_an_async_tool_whose_start_is_refused_is_not_called(
+    threads: ToolThreads, context: ToolContext
+) -> None:
+    """The lease may lapse while what the tool needs is being made."""
+    lapsed, ran = False, []
+
+    def may_start() -> None:
+        if lapsed:
+            raise FencedError("too late")
+
+    async def connect() -> str:
+        nonlocal lapsed
+        lapsed = True
+        return "db"
+
+    @tool(inject={"db": connect})
+    async def act(db: str) -> None:
+        """Act."""
+        ran.append(db)
+
+    with pytest.raises(FencedError, match="too late"):
+        await Invoker(threads, may_start=may_start).invoke(tool_of(act), {}, context)
+
+    assert ran == []
+
+
+async def test_a_sync_tool_whose_start_is_refused_when_its_turn_comes_is_not_called(
+    context: ToolContext,
+) -> None:
+    threads, lapsed, ran = ToolThreads(threads_max=1), threading.Event(), []
+    began, release = threading.Event(), threading.Event()
+
+    def may_start() -> None:
+        if lapsed.is_set():
+            raise FencedError("too late")
+
+    @tool
+    def act(number: int) -> None:
+        """Act."""
+        began.set()
+        release.wait(10)
+        ran.append(number)
+
+    invoker = Invoker(threads, may_start=may_start)
+    first, second = (
+        asyncio.create_task(invoker.invoke(tool_of(act), {"number": number}, context))
+        for number in (1, 2)
+    )
+    await asyncio.to_thread(began.wait, 10)
+    lapsed.set()
+    release.set()
+
+    await first
+    with pytest.raises(FencedError, match="too late"):
+        await second
+    assert ran == [1]
+    threads.close()
+
+
+async def test_what_a_tool_itself_says_of_a_fence_is_its_failure(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    async def lie() -> None:
+        raise FencedError("somebody else has the run")
+
+    failure = await failure_of(invoker, lie, context)
+
+    assert failure.code == "tool_failed"
+
+
+async def test_a_sync_tools_result_is_made_json_in_its_thread(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    def names() -> Iterator[str]:
+        yield threading.current_thread().name
+
+    @tool
+    def rows() -> dict[str, Any]:
+        """Return what is read only as it is looked at."""
+        return {"rows": names()}
+
+    assert await invoker.invoke(tool_of(rows), {}, context) == {"rows": ["milepost-tool"]}
 
 
 @pytest.mark.parametrize("swallows", [False, True])

@@ -1,8 +1,10 @@
 """What a tool returned, as JSON."""
 
+import itertools
 import json
 import math
 from collections import OrderedDict, deque, namedtuple
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -46,6 +48,18 @@ class Model(BaseModel):
 
     day: date
     points: list[Point] = []
+
+
+class Rows(BaseModel):
+    """Numbers, read only as they are looked at."""
+
+    numbers: Iterable[int]
+
+
+class Table(BaseModel):
+    """Rows inside of something."""
+
+    rows: Rows
 
 
 Named = namedtuple("Named", ["a", "b"])
@@ -142,6 +156,47 @@ def test_a_larger_value_is_cut_as_text_and_says_so(value: object) -> None:
         f"the first {RESULT_CHARS_MAX} are shown]"
     )
     assert len(result) < RESULT_CHARS_MAX + 200
+
+
+def test_an_iterator_inside_a_result_is_read() -> None:
+    assert to_result({"rows": (number for number in range(3))}) == {"rows": [0, 1, 2]}
+
+
+def test_an_iterator_without_end_is_read_as_far_as_there_is_room() -> None:
+    numbers = itertools.count()
+
+    result = to_result({"rows": [numbers]})
+
+    assert isinstance(result, str)
+    assert result.endswith("are shown]")
+    assert next(numbers) < RESULT_CHARS_MAX
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_model_with_a_field_that_is_an_iterator_is_a_tool_error(nested: bool) -> None:
+    rows = Rows(numbers=itertools.count())
+
+    with pytest.raises(ToolError, match=r"Rows\.numbers is an iterator; make it a list"):
+        to_result(Table(rows=rows) if nested else rows)
+
+
+def test_of_a_set_beyond_the_limit_no_more_is_sorted_than_there_is_room_for() -> None:
+    shown = 0
+
+    class Member:
+        def __repr__(self) -> str:
+            nonlocal shown
+            shown += 1
+            return "member"
+
+    with pytest.raises(ToolError):
+        to_result({Member() for _ in range(2 * RESULT_CHARS_MAX)})
+
+    assert shown <= RESULT_CHARS_MAX + 1
+
+
+def test_a_memoryview_of_any_shape_is_its_bytes() -> None:
+    assert to_result(memoryview(b"abcdef").cast("B", (2, 3))) == {"base64": "YWJjZGVm", "bytes": 6}
 
 
 def test_pieces_are_joined_up_to_the_limit_and_all_are_taken() -> None:

@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from milepost.core.errors import UnavailableError
+from milepost.core.errors import ToolError, UnavailableError
 from milepost.tools import ToolThreads
+from milepost.tools.threads import ThreadCall
 
 
 async def test_a_call_hands_over_its_result_or_its_error(threads: ToolThreads) -> None:
@@ -61,12 +62,86 @@ async def test_a_call_that_waits_can_be_withdrawn_and_one_that_runs_cannot() -> 
     waiting = threads.call(lambda: ran.append("ran"))
     await asyncio.to_thread(started.wait, 10)
 
-    assert not threads.withdraw(running)
     assert threads.withdraw(waiting)
+    assert not threads.withdraw(running)
     release.set()
     await running.future
     await threads.call(lambda: None).future
     assert ran == []
+    threads.close()
+
+
+class Hung:
+    """Calls that hang until they are released."""
+
+    def __init__(self, threads: ToolThreads) -> None:
+        self._threads = threads
+        self._release = threading.Event()
+        self._calls: list[ThreadCall] = []
+
+    async def add(self) -> None:
+        """Have one more thread hang in a call that nobody waits for any more."""
+        began = threading.Event()
+
+        def hang() -> None:
+            began.set()
+            self._release.wait(10)
+
+        call = self._threads.call(hang)
+        assert await asyncio.to_thread(began.wait, 10)
+        assert not self._threads.withdraw(call)
+        self._calls.append(call)
+
+    async def end(self) -> None:
+        """Let all of them return."""
+        self._release.set()
+        await asyncio.gather(*(call.future for call in self._calls))
+
+
+async def test_a_thread_that_hangs_leaves_its_place_to_another() -> None:
+    threads = ToolThreads(threads_max=1)
+    hung = Hung(threads)
+
+    await hung.add()
+
+    assert threads.hung == 1
+    assert await threads.call(lambda: "served").future == ("served", None)
+    await hung.end()
+    threads.close()
+
+
+async def test_a_call_that_waits_gets_the_place_of_a_thread_that_hangs() -> None:
+    threads = ToolThreads(threads_max=1)
+    began, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        release.wait(10)
+
+    hanging = threads.call(hang)
+    await asyncio.to_thread(began.wait, 10)
+    waiting = threads.call(lambda: "served")
+    threads.withdraw(hanging)
+
+    assert await waiting.future == ("served", None)
+    release.set()
+    await hanging.future
+    threads.close()
+
+
+async def test_when_no_place_is_left_calls_are_refused_until_a_thread_comes_back() -> None:
+    threads = ToolThreads(threads_max=2)
+    hung = Hung(threads)
+    for _ in range(4):
+        await hung.add()
+
+    with pytest.raises(ToolError, match="all 2 threads for synchronous tools hang") as refused:
+        threads.call(lambda: None)
+
+    assert refused.value.retryable
+    await hung.end()
+    await asyncio.gather(*(threads.call(lambda: None).future for _ in range(4)))
+    assert threads.hung == 0
     threads.close()
 
 

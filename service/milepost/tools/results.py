@@ -4,8 +4,9 @@ import base64
 import dataclasses
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel
@@ -91,13 +92,13 @@ class _Conversion:
                 self._room -= _SMALL_CHARS
                 return value
             case bytes() | bytearray() | memoryview():
-                return self._bytes(bytes(value))
+                return self._bytes(memoryview(value))
             case Mapping():
                 return self._mapping(value, depth)
-            case list() | tuple() | deque() | range():
+            case list() | tuple() | deque() | range() | Iterator():
                 return self._items(value, depth)
             case set() | frozenset():
-                return self._items(_ordered(value), depth)
+                return self._items(_ordered(value, self._room), depth)
             case _:
                 return self._object(value, depth)
 
@@ -119,13 +120,16 @@ class _Conversion:
             converted.append(self.convert(item, depth + 1))
         return converted
 
-    def _bytes(self, value: bytes) -> object:
-        encoded = base64.b64encode(value).decode()
-        return {"base64": self._take(encoded), "bytes": len(value)}
+    def _bytes(self, value: memoryview) -> object:
+        flat = value if value.ndim == 1 else memoryview(value.tobytes())
+        # In base64 they are more characters than bytes: what is beyond the room need not be copied.
+        head = bytes(flat[: max(self._room, 0) + 1])
+        return {"base64": self._take(base64.b64encode(head).decode()), "bytes": value.nbytes}
 
     def _object(self, value: object, depth: int) -> object:
         """Convert models, dataclasses, and what pydantic knows: dates, decimals, paths and more."""
         if isinstance(value, BaseModel):
+            _refuse_lazy(value)
             return self._mapping(value.model_dump(mode="json"), depth)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             names = (field.name for field in dataclasses.fields(value))
@@ -142,9 +146,19 @@ class _Conversion:
         return kept
 
 
-def _ordered(values: Iterable[Any]) -> list[Any]:
-    """Return a set's members in an order that is the same next time."""
-    return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
+def _refuse_lazy(model: BaseModel) -> None:
+    """Refuse a field that is made only as it is looked at: a dump would know no bound."""
+    for name, value in model.__dict__.items():
+        if isinstance(value, BaseModel):
+            _refuse_lazy(value)
+        elif isinstance(value, Iterator):
+            raise TypeError(f"{type(model).__name__}.{name} is an iterator; make it a list")
+
+
+def _ordered(values: Iterable[Any], count_max: int) -> list[Any]:
+    """Return a set's members in an order that is the same next time; of too many, only some."""
+    some = islice(values, max(count_max, 0) + 1)
+    return sorted(some, key=lambda value: (type(value).__name__, repr(value)))
 
 
 def _cut(text: str) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from milepost.core.errors import UnavailableError
+from milepost.core.errors import ToolError, UnavailableError
 
 
 class ThreadCall:
@@ -15,6 +15,7 @@ class ThreadCall:
 
     def __init__(self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.started = False
+        self.ended = False
         self.future: asyncio.Future[Any] = loop.create_future()
         self._work = work
         self._loop = loop
@@ -42,7 +43,10 @@ class ThreadCall:
 class ToolThreads:
     """At most `threads_max` threads, started when needed.
 
-    They are daemons: a tool that never returns must not keep the process from ending.
+    A thread whose call was withdrawn while it ran is hung for all we know, and cannot be stopped:
+    another may take its place. As many as `threads_max` are left behind like that; those that hang
+    beyond keep their place, and when no place is left, calls are refused. All are daemons: a tool
+    that never returns must not keep the process from ending.
     """
 
     def __init__(self, threads_max: int) -> None:
@@ -51,31 +55,45 @@ class ToolThreads:
         self._changed = threading.Condition()
         self._threads = 0
         self._idle = 0
+        self._left: set[ThreadCall] = set()
+        self._stuck: set[ThreadCall] = set()
         self._closed = False
+
+    @property
+    def hung(self) -> int:
+        """How many threads run what nobody waits for any more."""
+        return len(self._left) + len(self._stuck)
 
     def call(self, work: Callable[[], Any]) -> ThreadCall:
         """Have `work` done with the caller's context variables. Its future holds result and error.
 
         Must be called on the event loop. Every call waits its turn, so callers bound their number.
+        Raises ToolError when every thread hangs, so that no turn would ever come.
         """
         call = ThreadCall(work, asyncio.get_running_loop())
         with self._changed:
             if self._closed:
                 raise UnavailableError("the threads for tools are closed: the process is stopping")
+            if len(self._stuck) >= self._threads_max:
+                raise ToolError(
+                    f"all {self._threads_max} threads for synchronous tools hang in calls that"
+                    " timed out; restart the worker",
+                    retryable=True,
+                )
             self._waiting.append(call)
-            if len(self._waiting) > self._idle and self._threads < self._threads_max:
-                self._threads += 1
-                threading.Thread(target=self._serve, name="milepost-tool", daemon=True).start()
+            self._start_thread()
             self._changed.notify()
         return call
 
     def withdraw(self, call: ThreadCall) -> bool:
-        """Take back a call that no thread has begun; say whether it was in time."""
+        """Take back a call that no thread has begun, and say so; leave one that runs to itself."""
         with self._changed:
-            if call.started:
-                return False
-            self._waiting.remove(call)
-            return True
+            if not call.started:
+                self._waiting.remove(call)
+                return True
+            if not call.ended:
+                self._leave(call)
+            return False
 
     def close(self) -> None:
         """Take no more calls and let the idle threads end; running work is not interrupted."""
@@ -83,9 +101,25 @@ class ToolThreads:
             self._closed = True
             self._changed.notify_all()
 
+    def _start_thread(self) -> None:
+        """Start one more if somebody would have to wait, and there may be one more."""
+        if len(self._waiting) > self._idle and self._threads < self._threads_max:
+            self._threads += 1
+            threading.Thread(target=self._serve, name="milepost-tool", daemon=True).start()
+
+    def _leave(self, call: ThreadCall) -> None:
+        if len(self._left) >= self._threads_max:
+            self._stuck.add(call)
+            return
+        self._left.add(call)
+        self._threads -= 1
+        self._start_thread()
+
     def _serve(self) -> None:
         while call := self._next():
             call.run()
+            if not self._end(call):
+                return
             del call  # or what it returned would live until the next one comes
 
     def _next(self) -> ThreadCall | None:
@@ -100,3 +134,15 @@ class ToolThreads:
             call = self._waiting.popleft()
             call.started = True
             return call
+
+    def _end(self, call: ThreadCall) -> bool:
+        """Say whether this thread may take another call: its place may be another's by now."""
+        with self._changed:
+            call.ended = True
+            self._stuck.discard(call)
+            if call not in self._left:
+                return True
+            self._left.remove(call)
+            if self._stuck:
+                self._leave(self._stuck.pop())
+            return False

@@ -1,0 +1,28 @@
+"""What is told of a call that was cancelled though nobody who may asked for it."""
+
+from milepost.core.decide import CallModel, CallTool, CompressResult
+from milepost.core.events import (
+    Event,
+    Failure,
+    MessageAborted,
+    ToolCallFailed,
+    ToolResultCompressed,
+)
+from milepost.core.usage import UNKNOWN
+from milepost.runtime.settle import Call
+
+_WHY = "it was cancelled from within"
+
+
+def cut_off(effect: Call) -> Event:
+    """Return the event that ends the call: a message may be tried again, a result stays whole."""
+    match effect:
+        case CallModel(message_id):
+            failure = Failure("provider_error", _WHY, retryable=True)
+            return MessageAborted(message_id, _WHY, failure, UNKNOWN)
+        case CallTool(call):
+            return ToolCallFailed(call.id, Failure("tool_failed", f"{call.name} failed: {_WHY}"))
+        case CompressResult(call, content, opening):
+            return ToolResultCompressed(
+                call.id, content, opening.chars, opening.model, UNKNOWN, fallback=_WHY
+            )

@@ -1,0 +1,146 @@
+"""Which tools a tenant has, and how soon everybody knows."""
+
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from milepost.core.errors import ConflictError
+from milepost.runtime.secrets import Vault
+from milepost.runtime.tool_source import SOURCE, encode_source
+from milepost.runtime.toolsets import FRESH_MS, Toolsets
+from milepost.store import tool_sources
+from milepost.store.tool_sources import ToolSourceRow
+from milepost.tools import Registry, tool, tool_of
+from milepost.tools.egress import Egress, open_egress
+from tests.runtime.tools import add
+from tests.runtime.workshop import TENANT, Workshop
+
+
+@pytest.fixture
+async def egress() -> AsyncIterator[Egress]:
+    """A way out that is never used."""
+    async with open_egress() as egress:
+        yield egress
+
+
+def toolsets_of(shop: Workshop, egress: Egress) -> Toolsets:
+    """Return the toolsets of one process."""
+    registry = Registry([tool_of(add)])
+    return Toolsets(registry, shop.store, egress, Vault(None), clock=shop.clock)
+
+
+async def declared(shop: Workshop, *names: str, source: str = "screen") -> str:
+    """Have another process keep a source of client-side tools; return its id."""
+    tools = [
+        {"name": name, "description": "X.", "parameters": {"type": "object"}} for name in names
+    ]
+    spec = encode_source(SOURCE.validate_python({"kind": "client", "name": source, "tools": tools}))
+    source_id = shop.new_id("tsr")
+    listed = orjson.dumps(names).decode()
+    row = ToolSourceRow(source_id, TENANT, source, "client", spec, "[]", listed, shop.clock())
+    await shop.store.write(tool_sources.add(row))
+    return source_id
+
+
+async def test_a_tenant_that_declared_nothing_has_what_everybody_has(
+    shop: Workshop, egress: Egress
+) -> None:
+    toolsets = toolsets_of(shop, egress)
+
+    assert await toolsets.of(TENANT) is toolsets.installed
+
+
+async def test_what_another_process_keeps_is_seen_after_a_second_and_not_asked_for_before(
+    shop: Workshop, egress: Egress
+) -> None:
+    toolsets = toolsets_of(shop, egress)
+    await toolsets.of(TENANT)
+    source_id = await declared(shop, "click")
+
+    at_once = (await toolsets.of(TENANT)).names
+    shop.clock.ahead_ms += FRESH_MS
+    later = (await toolsets.of(TENANT)).names
+    await shop.store.write(tool_sources.delete(TENANT, source_id))
+    shop.clock.ahead_ms += FRESH_MS
+
+    assert at_once == ("add",)
+    assert later == ("add", "click")
+    assert (await toolsets.of(TENANT)).names == ("add",)
+
+
+async def test_what_this_process_keeps_is_seen_at_once(shop: Workshop, egress: Egress) -> None:
+    toolsets = toolsets_of(shop, egress)
+    await toolsets.of(TENANT)
+    await declared(shop, "click")
+
+    toolsets.forget(TENANT)
+
+    assert "click" in await toolsets.of(TENANT)
+
+
+async def test_what_did_not_change_is_not_made_again(shop: Workshop, egress: Egress) -> None:
+    toolsets = toolsets_of(shop, egress)
+    await declared(shop, "click")
+    before = await toolsets.of(TENANT)
+    shop.clock.ahead_ms += FRESH_MS
+
+    assert await toolsets.of(TENANT) is before
+
+    await declared(shop, "swipe", source="other")
+    shop.clock.ahead_ms += FRESH_MS
+    after = await toolsets.of(TENANT)
+    assert after.names == ("add", "click", "swipe")
+    assert after.get("click") is before.get("click")
+
+
+async def test_the_installation_s_tool_goes_before_a_tenant_s_and_an_earlier_source_s_too(
+    shop: Workshop, egress: Egress
+) -> None:
+    """Neither can be declared; a later version of the installation may take a name."""
+    toolsets = toolsets_of(shop, egress)
+    await declared(shop, "add", "click")
+    await declared(shop, "click", "swipe", source="other")
+
+    tools = await toolsets.of(TENANT)
+
+    assert tools.names == ("add", "click", "swipe")
+    assert tools.kind("add") == "server"
+    with pytest.raises(ConflictError, match="the installation has a tool 'add'"):
+        toolsets.require_free("add")
+
+
+async def test_a_tool_that_is_added_to_the_installation_reaches_tenants_with_their_own(
+    shop: Workshop, egress: Egress
+) -> None:
+    toolsets = toolsets_of(shop, egress)
+    await declared(shop, "click")
+    await toolsets.of(TENANT)
+
+    @tool
+    def multiply(a: int, b: int) -> int:
+        """Multiply."""
+        return a * b
+
+    toolsets.installed.add(tool_of(multiply))
+    shop.clock.ahead_ms += FRESH_MS
+
+    assert (await toolsets.of(TENANT)).names == ("add", "multiply", "click")
+
+
+async def test_another_tenant_has_none_of_it(shop: Workshop, egress: Egress) -> None:
+    toolsets = toolsets_of(shop, egress)
+    await declared(shop, "click")
+
+    assert "click" not in await toolsets.of("globex")
+
+
+async def test_a_source_that_cannot_be_read_any_more_takes_nothing_else_along(
+    shop: Workshop, egress: Egress
+) -> None:
+    toolsets = toolsets_of(shop, egress)
+    row = ToolSourceRow("tsr_0", TENANT, "old", "gone", '{"kind": "gone"}', "[]", "[]", 1)
+    await shop.store.write(tool_sources.add(row))
+    await declared(shop, "click")
+
+    assert (await toolsets.of(TENANT)).names == ("add", "click")
