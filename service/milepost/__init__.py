@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from milepost.client import BlockingMilepost, Event, Milepost, Patience, Run
-    from milepost.core.errors import ApiError, MilepostError, ToolError
-    from milepost.tools import Injected, Tool, ToolContext, tool
+    from milepost.core.errors import ApiError, MilepostError, ToolError, ToolValidationError
+    from milepost.tools import (
+        Injected,
+        Registry,
+        Tool,
+        ToolContext,
+        ToolParameter,
+        schema_of,
+        tool,
+        tool_of,
+    )
 
 __all__ = [
     "ApiError",
@@ -20,17 +29,31 @@ __all__ = [
     "Milepost",
     "MilepostError",
     "Patience",
+    "Registry",
     "Run",
     "Tool",
     "ToolContext",
     "ToolError",
+    "ToolParameter",
+    "ToolValidationError",
+    "schema_of",
     "tool",
+    "tool_of",
 ]
 
 _HOMES = {
     "milepost.client": ("BlockingMilepost", "Event", "Milepost", "Patience", "Run"),
-    "milepost.core.errors": ("ApiError", "MilepostError", "ToolError"),
-    "milepost.tools": ("Injected", "Tool", "ToolContext", "tool"),
+    "milepost.core.errors": ("ApiError", "MilepostError", "ToolError", "ToolValidationError"),
+    "milepost.tools": (
+        "Injected",
+        "Registry",
+        "Tool",
+        "ToolContext",
+        "ToolParameter",
+        "schema_of",
+        "tool",
+        "tool_of",
+    ),
 }
 
 if not TYPE_CHECKING:  # or type checkers would take every name for a public one

@@ -1,12 +1,15 @@
 """`@tool` leaves a function what it is and gives it a definition."""
 
+import functools
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from milepost.core.errors import ToolValidationError
-from milepost.tools import Tool, tool, tool_of
+from milepost.core.json import Json
+from milepost.tools import Tool, ToolParameter, schema_of, tool, tool_of
 
 
 def test_a_bare_decorator_returns_the_very_same_function() -> None:
@@ -88,10 +91,12 @@ def test_the_first_paragraph_of_the_docstring_is_the_description_on_one_line() -
 def test_a_function_without_docstring_is_described_by_its_name_and_warned_about() -> None:
     def quiet() -> None: ...
 
-    with pytest.warns(UserWarning, match="'quiet' has no docstring"):
-        tool(quiet)
+    for decorate in (tool, tool(effect="read")):
+        with pytest.warns(UserWarning, match="'quiet' has no docstring") as warned:
+            decorate(quiet)
 
-    assert tool_of(quiet).description == "Tool quiet"
+        assert tool_of(quiet).description == "Tool quiet"
+        assert warned[0].filename == __file__
 
 
 def test_an_empty_description_is_refused() -> None:
@@ -132,6 +137,147 @@ def test_two_decorated_functions_have_two_tools() -> None:
     assert tool_of(first) is not tool_of(second)
 
 
+def test_static_and_class_methods_are_tools_in_either_order() -> None:
+    for function, result in (
+        (_Shop.double, 4),
+        (_Shop.twice, 4),
+        (_Shop.made, "Oslo 2"),
+        (_Shop.built, "Oslo 2"),
+    ):
+        definition = tool_of(function)
+
+        assert definition.schema.parameters["properties"] == {"number": {"type": "integer"}}
+        assert definition.function(number=2) == result
+        assert function(2) == result
+
+
+def test_a_partial_is_a_tool_of_what_is_left_to_fill() -> None:
+    def scale(number: int, factor: int) -> int:
+        """Scale a number."""
+        return number * factor
+
+    triple = tool(name="triple")(functools.partial(scale, factor=3))
+
+    assert tool_of(triple).schema.to_dict() == {
+        "name": "triple",
+        "description": "Scale a number.",
+        "parameters": {
+            "type": "object",
+            "properties": {"number": {"type": "integer"}},
+            "required": ["number"],
+            "additionalProperties": False,
+        },
+    }
+    assert triple(2) == 6
+
+
+def test_what_has_no_name_of_its_own_needs_one() -> None:
+    with pytest.raises(ToolValidationError, match="has no name of its own; give one"):
+        tool(functools.partial(print))
+
+
+def test_an_object_that_can_be_called_is_a_tool() -> None:
+    shop = _Caller("Rome")
+
+    assert tool(name="ask")(shop) is shop
+    assert tool_of(shop).function(2) == "Rome 2"
+
+
+def test_a_class_that_can_be_called_once_made_is_a_tool_of_an_instance() -> None:
+    decorated = tool(_Caller)
+
+    assert decorated is _Caller
+    assert tool_of(_Caller).name == "_Caller"
+    assert tool_of(_Caller).function(number=2) == "Oslo 2"
+    assert tool_of(_Caller("Rome")).function(number=2) == "Rome 2"
+
+
+def test_a_class_that_cannot_be_made_without_arguments_is_refused() -> None:
+    class Asker:
+        def __init__(self, town: str) -> None: ...
+
+        def __call__(self) -> None: ...
+
+    with pytest.raises(ToolValidationError, match="make a tool of an instance"):
+        tool(description="Ask.")(Asker)
+
+
+def test_a_dataclass_is_a_tool_that_makes_one() -> None:
+    @dataclass
+    class Point:
+        """Make a point."""
+
+        x: int
+
+    assert tool_of(tool(Point)).function(x=1) == Point(1)
+
+
+def test_any_function_has_a_schema_without_being_decorated() -> None:
+    def greet(name: str) -> str:
+        """Greet somebody."""
+        return name
+
+    plain = schema_of(greet)
+
+    assert list(plain) == ["name", "description", "parameters"]
+    assert (plain["name"], plain["description"]) == ("greet", "Greet somebody.")
+    assert schema_of(tool(greet)) == plain
+    assert schema_of(_Caller("Oslo").ask)["name"] == "ask"
+
+
+def test_a_decorator_may_bring_the_parameters_along() -> None:
+    schema: dict[str, Json] = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+    @tool(parameters=schema)
+    def forecast(**arguments: Json) -> Json:
+        """Tell the weather."""
+        return arguments
+
+    @tool(parameters=[ToolParameter(name="city", description="Where")])
+    def ask(city: str) -> str:
+        """Ask."""
+        return city
+
+    assert tool_of(forecast).schema.parameters == {**schema, "additionalProperties": False}
+    assert tool_of(ask).schema.parameters["properties"] == {
+        "city": {"type": "string", "description": "Where"}
+    }
+
+
+def test_inspect_says_of_a_tool_what_it_said_of_the_function() -> None:
+    async def search(query: str, *, limit: int = 3) -> list[str]:
+        """Search."""
+        return [query] * limit
+
+    before = (inspect.signature(search), inspect.getdoc(search), inspect.getsource(search))
+
+    tool(effect="read")(search)
+
+    assert (inspect.signature(search), inspect.getdoc(search), inspect.getsource(search)) == before
+
+
+def test_a_keyword_that_tools_do_not_have_is_an_error() -> None:
+    def greet() -> None: ...
+
+    with pytest.raises(TypeError, match="confirm"):
+        tool(description="Greet.", confirm=True)(greet)  # type: ignore[call-overload]
+
+
+class _Caller:
+    """Ask for a number."""
+
+    def __init__(self, town: str = "Oslo") -> None:
+        self._town = town
+
+    def __call__(self, number: int) -> str:
+        """Answer."""
+        return f"{self._town} {number}"
+
+    def ask(self, number: int) -> str:
+        """Answer in a method."""
+        return self(number)
+
+
 class _Shop:
     def __init__(self, town: str) -> None:
         self._town = town
@@ -140,3 +286,27 @@ class _Shop:
     def address(self, street: str) -> str:
         """Return an address."""
         return f"{street}, {self._town}"
+
+    @tool
+    @staticmethod
+    def double(number: int) -> int:
+        """Double."""
+        return number * 2
+
+    @staticmethod
+    @tool
+    def twice(number: int) -> int:
+        """Double."""
+        return number * 2
+
+    @tool
+    @classmethod
+    def made(cls, number: int) -> str:
+        """Make."""
+        return f"{cls('Oslo')._town} {number}"
+
+    @classmethod
+    @tool
+    def built(cls, number: int) -> str:
+        """Make."""
+        return f"{cls('Oslo')._town} {number}"

@@ -1,6 +1,8 @@
 """A tool is checked when it is defined, not when it is first called."""
 
 import functools
+from collections.abc import Iterator
+from typing import Any
 
 import jsonschema
 import pytest
@@ -40,13 +42,121 @@ def test_it_describes_itself_to_the_api() -> None:
         "name": "forecast",
         "description": "Tell the weather.",
         "parameters": {**CITY, "additionalProperties": False},
+        "long_description": "Tell the weather.",
         "output_schema": None,
+        "kind": "server",
         "effect": "once",
         "requires_approval": False,
+        "permissions": None,
         "terminal": False,
+        "streaming": False,
+        "screen_output": False,
+        "cache_ttl_s": None,
+        "no_background": False,
+        "allow_repeat": False,
+        "strict": False,
         "timeout_s": None,
-        "kind": "server",
+        "isolation": None,
     }
+
+
+def test_every_option_shows_in_what_it_tells_the_api() -> None:
+    definition = Tool(
+        name="forecast",
+        description="Tell the weather.",
+        function=forecast,
+        parameters=CITY,
+        effect="read",
+        requires_approval=True,
+        permissions=["ada", "scope:weather"],
+        terminal=True,
+        streaming=True,
+        screen_output=True,
+        cacheable=True,
+        cache_ttl_s=60,
+        no_background=True,
+        allow_repeat=True,
+        strict=True,
+        timeout_s=5,
+        isolation="process",
+    )
+
+    told = definition.describe()
+
+    assert definition.permissions == ("ada", "scope:weather")
+    assert told["permissions"] == ["ada", "scope:weather"]
+    assert (told["cache_ttl_s"], told["timeout_s"], told["isolation"]) == (60, 5, "process")
+    switches = ("requires_approval", "terminal", "streaming", "screen_output")
+    assert all(told[name] for name in (*switches, "no_background", "allow_repeat", "strict"))
+
+
+def test_every_switch_is_off_until_it_is_said_and_a_result_is_kept_five_minutes() -> None:
+    definition = Tool(name="a", description="A.", function=forecast, parameters=CITY)
+
+    switches = ("requires_approval", "terminal", "streaming", "screen_output", "cacheable")
+    assert not any(getattr(definition, name) for name in switches)
+    assert not any((definition.no_background, definition.allow_repeat, definition.strict))
+    assert (definition.permissions, definition.isolation) == (None, None)
+    assert definition.blocking
+    assert definition.cache_ttl_s == 300
+
+
+def test_a_generator_is_said_to_stream_without_being_marked() -> None:
+    def count() -> Iterator[str]:
+        yield "1"
+
+    assert Tool(name="a", description="A.", function=count).describe()["streaming"] is True
+
+
+def test_a_synchronous_function_that_needs_no_thread_has_none() -> None:
+    def add(a: int) -> int:
+        return a
+
+    assert Tool(name="a", description="A.", function=add).in_thread
+    assert not Tool(name="a", description="A.", function=add, blocking=False).in_thread
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"permissions": "ada"}, "its permissions are 'ada'; they must be a list"),
+        ({"permissions": ["ada", " "]}, "its permissions name ' '"),
+        ({"permissions": ["scope:"]}, "its permissions name 'scope:'"),
+        ({"permissions": [7]}, "its permissions name 7"),
+        ({"terminal": "yes"}, "its terminal is 'yes'; it must be True or False"),
+        ({"strict": 1}, "its strict is 1"),
+        ({"isolation": "thread"}, "its isolation is 'thread'; it must be one of None, 'process'"),
+        ({"kind": "remote"}, "its kind is 'remote'"),
+        ({"cacheable": True}, 'declare effect="read" or "idempotent"'),
+        ({"cacheable": True, "effect": "read", "cache_ttl_s": 0}, "its cache_ttl_s is 0"),
+        ({"cache_ttl_s": 60}, "it has a cache_ttl_s, but no cache"),
+        ({"blocking": False}, "blocking=False is for a synchronous function"),
+        ({"isolation": "process", "inject": {"key": "k"}}, "gets JSON alone"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+    async def call(city: str, key: Injected[str] = "k") -> None: ...
+
+    with pytest.raises(ToolValidationError) as refusal:
+        Tool(name="a", description="A.", function=call, **options)
+
+    assert message in str(refusal.value)
+    assert refusal.value.code == "invalid_tool"
+
+
+def test_a_process_of_its_own_runs_on_no_event_loop() -> None:
+    def add(a: int) -> int:
+        return a
+
+    with pytest.raises(ToolValidationError, match="blocking=False"):
+        Tool(name="a", description="A.", function=add, blocking=False, isolation="process")
+
+
+def test_nobody_may_call_a_tool_whose_permissions_are_empty() -> None:
+    definition = Tool(name="a", description="A.", function=forecast, permissions=[])
+
+    assert definition.permissions == ()
+    assert definition.describe()["permissions"] == []
 
 
 async def test_a_ready_schema_calls_its_function_with_coerced_arguments(

@@ -1,5 +1,7 @@
 """The tools of one installation."""
 
+from typing import Any
+
 import pytest
 
 from milepost.core.errors import ToolValidationError
@@ -35,6 +37,44 @@ def test_a_name_is_taken_once() -> None:
         registry.add(named("twice"), named("twice"))
 
     assert registry.names == ("add",)
+
+
+def test_a_registry_decorates_and_registers_in_one() -> None:
+    registry = Registry()
+
+    @registry.tool
+    def add(a: int) -> int:
+        """Add."""
+        return a
+
+    @registry.tool(name="multiply", effect="read")
+    async def times(a: int) -> int:
+        """Multiply."""
+        return a
+
+    assert registry.names == ("add", "multiply")
+    assert registry.get("multiply") is tool_of(times)
+    assert add(1) == 1
+
+
+def test_a_name_is_taken_once_by_the_decorator_too() -> None:
+    registry = Registry([named("add")])
+
+    with pytest.raises(ToolValidationError, match="there is a tool 'add' already"):
+
+        @registry.tool
+        def add() -> None:
+            """Add."""
+
+
+def test_tools_are_declared_to_a_vendor_in_the_order_asked_and_none_as_none() -> None:
+    registry = Registry([named("add"), named("multiply")])
+
+    declared: Any = registry.projected(["multiply", "gone", "add"], "openai")
+
+    assert [entry["function"]["name"] for entry in declared] == ["multiply", "add"]
+    assert registry.projected(["add"], "openai")[0] is declared[1]
+    assert registry.projected([], "openai") == []
 
 
 def test_replacing_is_said_aloud() -> None:

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Union, cast
+from typing import Annotated, Any, Literal, Optional, Required, Union, cast
 from uuid import UUID
 
 import jsonschema
@@ -20,7 +20,7 @@ from typing_extensions import NotRequired, TypedDict  # noqa: UP035 - both from 
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
-from milepost.tools import Injected, ToolContext, tool, tool_of
+from milepost.tools import Injected, Registry, ToolContext, tool, tool_of
 from milepost.tools.schema import ParameterNotes
 
 
@@ -108,6 +108,10 @@ def property_of(annotation: Any) -> Any:
         (deque[int], {"type": "array", "items": {"type": "integer"}}),
         (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
         (set[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
+        (
+            frozenset[str],
+            {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        ),
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (Mapping[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (
@@ -134,6 +138,8 @@ def property_of(annotation: Any) -> Any:
         (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
         (Literal[1, 2], {"type": "integer", "enum": [1, 2]}),
         (Literal[1, "a"], {"enum": [1, "a"]}),
+        (Literal[True, 2], {"enum": [True, 2]}),
+        (None, {"type": "null", "default": None}),
         (datetime, {"type": "string", "format": "date-time"}),
         (date, {"type": "string", "format": "date"}),
         (UUID, {"type": "string", "format": "uuid"}),
@@ -155,6 +161,25 @@ def test_an_optional_parameter_is_nullable_and_not_required(annotation: Any) -> 
     value = schema["properties"]["value"]
     assert value["default"] is None
     assert {"type": "null"} in value["anyOf"]
+
+
+@pytest.mark.parametrize("annotation", [Optional[Literal["a", "b"]], list[int] | None])  # noqa: UP045
+def test_what_an_optional_holds_keeps_its_schema(annotation: Any) -> None:
+    found = property_of(annotation)
+
+    solid, null = found["anyOf"]
+    assert null == {"type": "null"}
+    assert solid in (
+        {"type": "string", "enum": ["a", "b"]},
+        {"type": "array", "items": {"type": "integer"}},
+    )
+
+
+def test_a_decimal_may_be_written_as_a_number_or_as_text() -> None:
+    number, text = property_of(Decimal)["anyOf"]
+
+    assert number == {"type": "number"}
+    assert text["type"] == "string"
 
 
 def test_a_default_is_shown_and_makes_a_parameter_optional() -> None:
@@ -434,10 +459,64 @@ def test_a_result_of_any_json_has_no_output_schema() -> None:
     assert tool_of(tool(description="Look.")(look)).output_schema is None
 
 
+class Plain(typing.TypedDict, total=False):
+    """Of Python's own."""
+
+    depth: Required[Annotated[int, Field(ge=0)]]
+    tag: str
+    inner: "list[Plain]"
+
+
+class Derived(Plain):
+    """Says more."""
+
+    word: "Annotated[NotRequired[str], 'A word']"
+    size: int | None
+
+
+def test_a_typed_dict_of_typing_keeps_what_it_requires_on_every_python() -> None:
+    def look(one: Derived, many: dict[str, list[Derived | None]]) -> Plain:
+        return one
+
+    definition = tool_of(tool(description="Look.")(look))
+    schema: Any = definition.schema.parameters["$defs"]
+    values: Any = definition.values(
+        {"one": {"depth": 1, "size": None, "inner": [{"depth": "2"}]}, "many": {}}
+    )
+
+    assert sorted(schema) == ["Derived", "Plain"]
+    assert schema["Derived"]["required"] == ["depth", "size"]
+    assert schema["Plain"]["required"] == ["depth"]
+    assert schema["Plain"]["description"] == "Of Python's own."
+    assert schema["Plain"]["properties"]["inner"]["items"] == {"$ref": "#/$defs/Plain"}
+    assert definition.output_schema is not None
+    assert values["one"] == {"depth": 1, "size": None, "inner": [{"depth": 2}]}
+    with pytest.raises(ToolValidationError, match=r"'one' is missing .* 'depth'"):
+        definition.validate({"one": {"size": 1}, "many": {}})
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="read by Python itself since 3.12")
-def test_a_typed_dict_of_typing_is_refused_with_the_one_to_take() -> None:
-    class Old(typing.TypedDict):
-        depth: int
+def test_a_typed_dict_of_typing_inside_a_class_is_refused_with_the_one_to_take() -> None:
+    @dataclass
+    class Holder:
+        held: Plain
 
     with pytest.raises(ToolValidationError, match="import TypedDict from typing_extensions"):
-        property_of(Old)
+        property_of(Holder)
+
+
+def test_param_metadata_that_says_something_else_is_refused() -> None:
+    def look(city: str) -> None: ...
+
+    for notes, message in (({"default": 1}, "says default"), ({"enum": []}, "no value at all")):
+        with pytest.raises(ToolValidationError, match=message):
+            tool(description="Look.", param_metadata={"city": cast("Any", notes)})(look)
+
+
+def test_a_schema_is_made_once() -> None:
+    def look(city: str) -> None: ...
+
+    definition = tool_of(tool(description="Look.")(look))
+
+    assert definition.schema is tool_of(look).schema
+    assert Registry([definition]).schemas(["look"])[0] is definition.schema

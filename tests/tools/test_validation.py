@@ -263,6 +263,23 @@ def test_a_validator_of_the_authors_own_has_its_say() -> None:
     )
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no reply"), KeyError("gone"), SystemExit(3)])
+def test_whatever_a_tools_own_validator_raises_refuses_the_arguments(error: BaseException) -> None:
+    def look_up(_: str) -> str:
+        raise error
+
+    @tool
+    def greet(name: Annotated[str, AfterValidator(look_up)]) -> None:
+        """Greet."""
+
+    for judge in (tool_of(greet).validate, tool_of(greet).values):
+        with pytest.raises(ToolValidationError, match="greet: its arguments are refused: ") as told:
+            judge({"name": "Ada"})
+
+        assert type(error).__name__ in str(told.value)
+        assert told.value.__cause__ is error
+
+
 def test_null_counts_as_left_out_where_a_default_cannot_be_null() -> None:
     assert tool_of(search).validate({"query": "x", "limit": None}) == {"query": "x"}
     assert tool_of(search).values({"query": "x", "limit": None})["limit"] == 10
@@ -368,3 +385,24 @@ def test_a_model_that_supplies_what_is_injected_gets_unexpected_parameter(name: 
 
     assert f"unexpected parameter {name!r}" in str(refusal.value)
     assert str(refusal.value).endswith("Expected parameters: query")
+
+
+def test_a_refusal_says_its_parts_apart_too() -> None:
+    @tool
+    def add(count: int, word: str) -> None:
+        """Add."""
+
+    def refused(arguments: dict[str, Json]) -> tuple[str, str, str, str]:
+        with pytest.raises(ToolValidationError) as refusal:
+            tool_of(add).validate(arguments)
+        error = refusal.value
+        return error.tool, error.parameter, error.issue, error.suggestion
+
+    assert refused({"count": "x", "word": "a"}) == (
+        "add",
+        "count",
+        'must be an integer, got "x" (string)',
+        "Try: count=int('x')",
+    )
+    assert refused({"z": 1, "y": 2})[1:3] == ("y, z", "got unexpected parameters: y, z")
+    assert refused({})[1] == "count, word"

@@ -141,9 +141,29 @@ class ToolError(MilepostError):
 
 
 class ToolValidationError(ToolError):
-    """A tool's arguments, or its definition, do not fit its schema."""
+    """A tool's arguments, or its definition, do not fit its schema.
+
+    The message says all. Of arguments, the parts say it apart: which `tool`, which `parameter`
+    (empty where it is the call as a whole), the `issue`, and a `suggestion` where there is one.
+    """
 
     code = "invalid_arguments"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        tool: str = "",
+        parameter: str = "",
+        issue: str = "",
+        suggestion: str = "",
+    ) -> None:
+        super().__init__(message, code=code)
+        self.tool = tool
+        self.parameter = parameter
+        self.issue = issue
+        self.suggestion = suggestion
 
 
 class ProviderError(MilepostError):

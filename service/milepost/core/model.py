@@ -19,6 +19,14 @@ class ToolSchema:
     description: str
     parameters: Mapping[str, Json]
 
+    def to_dict(self) -> dict[str, Json]:
+        """Return the three as JSON."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+import orjson
 from pydantic import BaseModel, ValidationError
-from pydantic_core import to_json
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
 from milepost.tools.coerce import SchemaCompiler
 from milepost.tools.misfit import Misfit, clipped, dotted
+from milepost.tools.raised import told
+from milepost.tools.signature import OMITTED
 
 
 class Arguments:
@@ -27,11 +29,16 @@ class Arguments:
         self._coerce = SchemaCompiler(schema, strict=strict).compile(cast("Json", schema))
         self._read = None
         self._parameters: dict[str, str] = {}
+        self._as_made = False
         if model is not None:
             self._read = model.__pydantic_validator__.validate_json
             self._parameters = {
                 name: field.alias or name for name, field in model.model_fields.items()
             }
+            # Nothing to rename and nothing to leave out: nothing to copy.
+            fields = model.model_fields.values()
+            named = all(name == parameter for name, parameter in self._parameters.items())
+            self._as_made = named and all(field.default is not OMITTED for field in fields)
 
     def validate(self, given: Mapping[str, Json]) -> dict[str, Json]:
         """Return `given` coerced, in containers of its own; ToolValidationError if it cannot be."""
@@ -45,7 +52,8 @@ class Arguments:
 
     def _coerced(self, given: Mapping[str, Json]) -> dict[str, Json]:
         try:
-            return cast("dict[str, Json]", self._coerce(dict(given)))
+            plain = given if type(given) is dict else dict(given)
+            return cast("dict[str, Json]", self._coerce(plain))
         except Misfit as misfit:
             raise misfit.to_error(self._tool) from None
         except RecursionError:
@@ -56,15 +64,31 @@ class Arguments:
         if self._read is None:
             return coerced
         try:
-            instance = self._read(to_json(coerced))
+            instance = self._read(orjson.dumps(coerced))
         except ValidationError as error:
             raise self._refused(error) from None
-        made = instance.__dict__
-        return {parameter: made[field] for field, parameter in self._parameters.items()}
+        except BaseException as error:
+            # The tool's own validator raised it: that is its way of refusing, and stops nobody.
+            raise self._broken(error) from error
+        made: dict[str, Any] = instance.__dict__
+        if self._as_made:
+            return made
+        return {
+            parameter: value
+            for field, parameter in self._parameters.items()
+            if (value := made[field]) is not OMITTED
+        }
+
+    def _broken(self, error: BaseException) -> ToolValidationError:
+        return ToolValidationError(f"{self._tool}: its arguments are refused: {told(error)}")
 
     def _refused(self, error: ValidationError) -> ToolValidationError:
         first = error.errors(include_url=False, include_context=False)[0]
         where, got = dotted(first["loc"]), clipped(first["input"])
+        issue = f"is refused: {first['msg']}, got {got}"
         return ToolValidationError(
-            f"{self._tool}: parameter {where!r} is refused: {first['msg']}, got {got}"
+            f"{self._tool}: parameter {where!r} {issue}",
+            tool=self._tool,
+            parameter=where,
+            issue=issue,
         )

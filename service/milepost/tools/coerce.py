@@ -111,10 +111,13 @@ class SchemaCompiler:
         def coerce(value: Json) -> Json:
             if not isinstance(value, list):
                 raise Misfit(f"must be an array, got {shown(value)}", "Expected type: array")
-            items = [
-                _inside(prefix[index] if index < len(prefix) else rest, item, index)
-                for index, item in enumerate(value)
-            ]
+            items: list[Json] = []
+            try:
+                for item in value:
+                    coerce_item = prefix[len(items)] if len(items) < len(prefix) else rest
+                    items.append(coerce_item(item))
+            except Misfit as misfit:
+                raise misfit.within(len(items)) from None
             return _distinct(items, strict) if unique else items
 
         return coerce
@@ -124,8 +127,8 @@ class SchemaCompiler:
         compiled = {name: self.compile(part) for name, part in properties.items()}
         required = [str(name) for name in _list(schema.get("required"))]
         spare = schema.get("additionalProperties", True)
-        shape = _ObjectShape(compiled, required, self.compile(spare), spare is not False)
-        return shape.coerce_strictly if self._strict else shape.coerce
+        rest = None if spare is False else self.compile(spare)
+        return _ObjectShape(compiled, required, rest, strict=self._strict).coerce
 
     def _listed(self, schema: Schema) -> Iterable[Coerce]:
         if "enum" in schema:
@@ -147,7 +150,7 @@ class SchemaCompiler:
                     continue
             listed = ", ".join(clipped(choice) for choice in values)
             issue = f"must be one of {listed}" if len(values) > 1 else f"must be {listed}"
-            raise Misfit(f"{issue}, got {shown(value)}")
+            raise Misfit(f"{issue}, got {shown(value)}", kind="enum")
 
         return coerce
 
@@ -156,22 +159,21 @@ class _ObjectShape:
     """An object's checks in their order: what is unexpected, what is missing, then each value."""
 
     def __init__(
-        self, properties: Mapping[str, Coerce], required: list[str], rest: Coerce, is_open: bool
+        self,
+        properties: Mapping[str, Coerce],
+        required: list[str],
+        rest: Coerce | None,
+        *,
+        strict: bool,
     ) -> None:
         self._properties = properties
         self._required = required
-        self._rest = rest
-        self._is_open = is_open
+        self._is_open = rest is not None
+        self._rest = rest or nothing
+        self._strict = strict
 
     def coerce(self, value: Json) -> Json:
-        """Fit `value`; null for an optional property that cannot be null counts as left out."""
-        return self._fit(value, _unless_needless)
-
-    def coerce_strictly(self, value: Json) -> Json:
-        """Fit `value`; null is null."""
-        return self._fit(value, _always)
-
-    def _fit(self, value: Json, keep: Callable[[Coerce, Json], bool]) -> Json:
+        """Fit `value`. Unless strict, null for what may be left out and not be null is left out."""
         if not isinstance(value, dict):
             raise Misfit(f"must be an object, got {shown(value)}", "Expected type: object")
         extra = [name for name in value if name not in self._properties]
@@ -179,14 +181,20 @@ class _ObjectShape:
             raise unexpected(extra, list(self._properties))
         if absent := [name for name in self._required if name not in value]:
             raise missing(absent, self._required)
-        fitted = {
-            name: _inside(coerce, value[name], name)
-            for name, coerce in self._properties.items()
-            if name in value and (name in self._required or keep(coerce, value[name]))
-        }
-        for name in extra:
-            fitted[clean_text(name)] = _inside(self._rest, value[name], name)
+        fitted: dict[str, Json] = {}
+        name = ""
+        try:
+            for name, coerce in self._properties.items():
+                if name in value and (value[name] is not None or self._keeps_null(name, coerce)):
+                    fitted[name] = coerce(value[name])
+            for name in extra:
+                fitted[clean_text(name)] = self._rest(value[name])
+        except Misfit as misfit:
+            raise misfit.within(name) from None
         return fitted
+
+    def _keeps_null(self, name: str, coerce: Coerce) -> bool:
+        return self._strict or name in self._required or _fits(coerce, None)
 
 
 def resolve(document: Schema, reference: str) -> Json:
@@ -228,13 +236,6 @@ def _chain(steps: list[Coerce], checks: list[Callable[[Json], None]]) -> Coerce:
     return coerce
 
 
-def _inside(coerce: Coerce, value: Json, key: str | int) -> Json:
-    try:
-        return coerce(value)
-    except Misfit as misfit:
-        raise misfit.within(key) from None
-
-
 def _fits(coerce: Coerce, value: Json) -> bool:
     try:
         return coerce(value) == value
@@ -242,18 +243,10 @@ def _fits(coerce: Coerce, value: Json) -> bool:
         return False
 
 
-def _unless_needless(coerce: Coerce, value: Json) -> bool:
-    return value is not None or _fits(coerce, None)
-
-
-def _always(_coerce: Coerce, _value: Json) -> bool:
-    return True
-
-
 def _distinct(items: list[Json], strict: bool) -> Json:
     distinct = {_key(item): item for item in items}
     if strict and len(distinct) < len(items):
-        raise Misfit("must not contain the same item twice")
+        raise Misfit("must not contain the same item twice", kind="bound")
     return list(distinct.values())
 
 

@@ -57,7 +57,7 @@ def _bound(keyword: str, bound: Number, *, textual: bool) -> Check:
     def check(value: Json) -> None:
         number = _number(value, textual)
         if number is not None and not holds(number, bound):
-            raise Misfit(f"must be {words} {bound}, got {shown(value)}")
+            raise Misfit(f"must be {words} {bound}, got {shown(value)}", kind="bound")
 
     return check
 
@@ -67,7 +67,7 @@ def _multiple(factor: Number, *, textual: bool) -> Check:
         number = _number(value, textual)
         # In decimal, since 0.3 is no multiple of 0.1 in binary.
         if number is not None and Decimal(str(number)) % Decimal(str(factor)):
-            raise Misfit(f"must be a multiple of {factor}, got {shown(value)}")
+            raise Misfit(f"must be a multiple of {factor}, got {shown(value)}", kind="bound")
 
     return check
 
@@ -88,7 +88,7 @@ def _size(keyword: str, bound: int) -> Check:
             return
         size = len(cast("str", value))
         if size < bound if least else size > bound:
-            raise Misfit(f"must have {words} {bound} {unit}, got {size}")
+            raise Misfit(f"must have {words} {bound} {unit}, got {size}", kind="bound")
 
     return check
 
@@ -96,6 +96,8 @@ def _size(keyword: str, bound: int) -> Check:
 def _pattern(pattern: re.Pattern[str]) -> Check:
     def check(value: Json) -> None:
         if isinstance(value, str) and not pattern.search(value):
-            raise Misfit(f"must match the pattern {pattern.pattern}, got {shown(value)}")
+            raise Misfit(
+                f"must match the pattern {pattern.pattern}, got {shown(value)}", kind="bound"
+            )
 
     return check

@@ -3,50 +3,52 @@
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from milepost.core.errors import ToolValidationError
+from milepost.core.json import Json
 from milepost.core.repetition import ToolEffect
-from milepost.tools.definition import Tool
-from milepost.tools.docstring import summary
+from milepost.tools.definition import Isolation, Tool
+from milepost.tools.docstring import documentation
 from milepost.tools.schema import ParameterNotes
 from milepost.tools.signature import INVALID_TOOL
+from milepost.tools.written import ToolParameter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__milepost_tool__"
 
 
+class ToolOptions(TypedDict, total=False):
+    """The keywords of `@tool`, whose meaning and defaults are those of `Tool`."""
+
+    name: str | None
+    description: str | None
+    parameters: Mapping[str, Json] | Sequence[ToolParameter] | None
+    effect: ToolEffect
+    timeout_s: float | None
+    requires_approval: bool
+    terminal: bool
+    streaming: bool
+    screen_output: bool
+    cacheable: bool
+    cache_ttl_s: float
+    no_background: bool
+    allow_repeat: bool
+    strict: bool
+    permissions: Sequence[str] | None
+    blocking: bool
+    isolation: Isolation | None
+    param_metadata: Mapping[str, ParameterNotes]
+    inject: Mapping[str, object]
+
+
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    effect: ToolEffect = "once",
-    timeout_s: float | None = None,
-    requires_approval: bool = False,
-    terminal: bool = False,
-    strict: bool = False,
-    param_metadata: Mapping[str, ParameterNotes] | None = None,
-    inject: Mapping[str, object] | None = None,
-) -> Callable[[F], F]: ...
-def tool(  # noqa: PLR0913 - the keywords of a tool, each with a meaning of its own
-    function: F | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    effect: ToolEffect = "once",
-    timeout_s: float | None = None,
-    requires_approval: bool = False,
-    terminal: bool = False,
-    strict: bool = False,
-    param_metadata: Mapping[str, ParameterNotes] | None = None,
-    inject: Mapping[str, object] | None = None,
-) -> F | Callable[[F], F]:
+def tool(**options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+def tool(function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
     """Make `function` a tool, and return the very same function.
 
     The name is the function's, the description its docstring's first paragraph, and the schema
@@ -54,23 +56,20 @@ def tool(  # noqa: PLR0913 - the keywords of a tool, each with a meaning of its 
     """
 
     def decorate(function: F) -> F:
-        called = name or _own_name(function)
-        definition = Tool(
-            name=called,
-            description=_description(function, called) if description is None else description,
-            function=function,
-            effect=effect,
-            timeout_s=timeout_s,
-            requires_approval=requires_approval,
-            terminal=terminal,
-            strict=strict,
-            param_metadata=param_metadata or {},
-            inject=inject or {},
-        )
-        setattr(function, _ATTRIBUTE, definition)
-        return function
+        return _decorated(function, options)
 
-    return decorate if function is None else decorate(function)
+    return decorate if function is None else _decorated(function, options)
+
+
+def define(function: Callable[..., Any], options: ToolOptions) -> Tool:
+    """Return the tool that `@tool(**options)` makes of `function`, and leave the function alone."""
+    stated: dict[str, Any] = {**options}
+    called = _called(function)
+    name = stated.pop("name", None) or _own_name(function)
+    description = stated.pop("description", None)
+    if description is None:
+        description = _description(called, name)
+    return Tool(name=name, description=description, function=called, **stated)
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
@@ -84,7 +83,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
         raise ToolValidationError(
             f"{named} is not a tool; decorate it with @tool", code=INVALID_TOOL
         )
-    if inspect.ismethod(function):
+    if inspect.ismethod(function) or _is_instance_of_tool(function):
         return dataclasses.replace(definition, function=function)
     return definition
 
@@ -92,6 +91,46 @@ def tool_of(function: Callable[..., Any]) -> Tool:
 def is_tool(candidate: object) -> bool:
     """Say whether `tool_of` knows `candidate`."""
     return isinstance(getattr(candidate, _ATTRIBUTE, None), Tool)
+
+
+def schema_of(function: Callable[..., Any]) -> dict[str, Json]:
+    """Return name, description and parameters of any function, decorated or not."""
+    definition = tool_of(function) if is_tool(function) else define(function, {})
+    return definition.schema.to_dict()
+
+
+def _decorated(function: F, options: ToolOptions) -> F:
+    _attach(function, define(function, options))
+    return function
+
+
+def _attach(function: Any, definition: Tool) -> None:
+    # What is fetched from a class is the wrapped function, which must carry the tool then.
+    for carrier in (function, getattr(function, "__func__", function)):
+        setattr(carrier, _ATTRIBUTE, definition)
+
+
+def _called(function: Any) -> Callable[..., Any]:
+    """Return what is called: of a class that can be called when it is made, an instance."""
+    if isinstance(function, (staticmethod, classmethod)):
+        return cast("Callable[..., Any]", function.__func__)
+    if not inspect.isclass(function) or "__call__" not in vars(function):
+        return cast("Callable[..., Any]", function)
+    try:
+        return cast("Callable[..., Any]", function())
+    except TypeError as error:
+        raise ToolValidationError(
+            f"{function.__qualname__} cannot be made without arguments ({error}); "
+            "make a tool of an instance: tool(name=...)(instance)",
+            code=INVALID_TOOL,
+        ) from error
+
+
+def _is_instance_of_tool(function: object) -> bool:
+    """Say whether the tool is that of `function`'s class, and not its own."""
+    if inspect.isclass(function) or _ATTRIBUTE in getattr(function, "__dict__", {}):
+        return False
+    return hasattr(type(function), _ATTRIBUTE)
 
 
 def _own_name(function: Callable[..., Any]) -> str:
@@ -104,10 +143,10 @@ def _own_name(function: Callable[..., Any]) -> str:
 
 
 def _description(function: Callable[..., Any], called: str) -> str:
-    if words := summary(function):
+    if words := documentation(function).summary:
         return words
     warnings.warn(
         f"tool {called!r} has no docstring, so that models must guess what it does; write one",
-        stacklevel=4,
+        stacklevel=5,
     )
     return f"Tool {called}"

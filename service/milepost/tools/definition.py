@@ -2,10 +2,9 @@
 
 import inspect
 import re
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
@@ -13,7 +12,10 @@ from milepost.core.messages import ToolKind
 from milepost.core.model import ToolSchema
 from milepost.core.repetition import ToolEffect
 from milepost.tools.arguments import Arguments
+from milepost.tools.check import Checked, checked
+from milepost.tools.docstring import documentation
 from milepost.tools.inject import Injection
+from milepost.tools.projections import Vendor, project
 from milepost.tools.ready import check_callable, closed
 from milepost.tools.schema import (
     ParameterNotes,
@@ -22,55 +24,95 @@ from milepost.tools.schema import (
     result_schema,
 )
 from milepost.tools.signature import INVALID_TOOL, Signature, read_signature
+from milepost.tools.written import ToolParameter, written
 
 # What the vendors have in common.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_EFFECTS = typing.get_args(ToolEffect)
+
+CACHE_TTL_S = 300.0
+SCOPE_PREFIX = "scope:"
+Isolation = Literal["process"]
+
+_CHOICES: Mapping[str, tuple[object, ...]] = {
+    "kind": get_args(ToolKind),
+    "effect": get_args(ToolEffect),
+    "isolation": (None, *get_args(Isolation)),
+}
+_SWITCHES = (
+    "requires_approval", "terminal", "streaming", "screen_output", "cacheable", "no_background",
+    "allow_repeat", "strict", "blocking",
+)  # fmt: skip
+_Schema = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool:
     """A function that a model may call. Everything about it is checked here, once.
 
-    `parameters` is a ready JSON Schema; without one it is made from the function's signature.
+    `parameters` is a ready JSON Schema, or a list of `ToolParameter`; without them the schema is
+    made from the function's signature.
     `effect` says what may be repeated after a crash: `read` and `idempotent` may, `once` never is.
     The result of a `terminal` tool is the run's answer. `strict` mends no argument. `inject` holds
     a value, or a factory, for each hidden parameter. `param_metadata` describes parameters and
     restricts their values. `timeout_s` of None leaves the bound to whoever runs the tool.
+    `streaming` marks a tool that reports while it runs; generators do so without it.
+    `screen_output` has guardrails read the result before the model does. `cacheable` results are
+    kept for `cache_ttl_s`. A tool with `no_background` is never started without somebody who waits,
+    one with `allow_repeat` may be called again and again with the same arguments. `permissions`
+    names the users, or `scope:<name>`, that may have it called: None means all, empty means nobody.
+    `blocking=False` runs a synchronous function on the event loop, `isolation="process"` in a
+    process of its own.
     """
 
     name: str
     description: str
     function: Callable[..., Any]
     kind: ToolKind = "server"
-    parameters: Mapping[str, Json] | None = None
+    parameters: Mapping[str, Json] | Sequence[ToolParameter] | None = None
     effect: ToolEffect = "once"
     timeout_s: float | None = None
     requires_approval: bool = False
     terminal: bool = False
+    streaming: bool = False
+    screen_output: bool = False
+    cacheable: bool = False
+    cache_ttl_s: float = CACHE_TTL_S
+    no_background: bool = False
+    allow_repeat: bool = False
     strict: bool = False
+    permissions: Sequence[str] | None = None
+    blocking: bool = True
+    isolation: Isolation | None = None
     param_metadata: Mapping[str, ParameterNotes] = field(default_factory=dict)
     inject: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     schema: ToolSchema = field(init=False, repr=False)
     output_schema: Mapping[str, Json] | None = field(init=False, repr=False)
+    long_description: str = field(init=False, repr=False)
     signature: Signature = field(init=False, repr=False)
     injection: Injection = field(init=False, repr=False)
     in_thread: bool = field(init=False)
+    streams: bool = field(init=False)
     _arguments: Arguments = field(init=False, repr=False)
+    _projected: dict[Vendor, Mapping[str, Json]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check()
-        signature = self._read_signature()
-        parameters, model = self._read_parameters(signature)
-        joined = _yields(self.function)
+        self._check_options()
+        words = documentation(self.function)
+        signature, parameters, model = self._read_parameters(words.parameters)
+        yields = _yields(self.function)
         made: dict[str, object] = {
+            "permissions": None if self.permissions is None else tuple(self.permissions),
             "schema": ToolSchema(self.name, self.description, parameters),
-            "output_schema": result_schema(signature.returns, joined=joined),
+            "output_schema": result_schema(signature.returns, joined=yields),
+            "long_description": words.text or self.description,
             "signature": signature,
             "injection": Injection(self.inject),
-            "in_thread": not _is_async(self.function),
+            "in_thread": self.blocking and not _is_async(self.function),
+            "streams": self.streaming or yields,
             "_arguments": Arguments(self.name, parameters, model, strict=self.strict),
+            "_projected": {},
         }
         for name, value in made.items():
             object.__setattr__(self, name, value)
@@ -87,18 +129,41 @@ class Tool:
         """Return validated `arguments` as the Python values that the function is annotated with."""
         return self._arguments.values(arguments)
 
+    def check(self, arguments: Mapping[str, Json]) -> Checked:
+        """Return all that is wrong with `arguments`, mending nothing, and them with the defaults.
+
+        `validate` is for calls; this is for whoever wants to know before there is one.
+        """
+        return checked(self.schema.parameters, arguments, self._arguments.values)
+
+    def projected(self, vendor: Vendor) -> Mapping[str, Json]:
+        """Return the tool as `vendor` wants it declared, made once; not to be changed.
+
+        Raises ToolValidationError, naming the parameter, for what the vendor cannot express.
+        """
+        if vendor not in self._projected:
+            self._projected[vendor] = project(vendor, self.schema, self.output_schema, self.effect)
+        return self._projected[vendor]
+
     def describe(self) -> dict[str, Json]:
         """Return what the API tells about this tool."""
         return {
-            "name": self.name,
-            "description": self.description,
-            "parameters": dict(self.schema.parameters),
+            **self.schema.to_dict(),
+            "long_description": self.long_description,
             "output_schema": None if self.output_schema is None else dict(self.output_schema),
+            "kind": self.kind,
             "effect": self.effect,
             "requires_approval": self.requires_approval,
+            "permissions": None if self.permissions is None else [*self.permissions],
             "terminal": self.terminal,
+            "streaming": self.streams,
+            "screen_output": self.screen_output,
+            "cache_ttl_s": self.cache_ttl_s if self.cacheable else None,
+            "no_background": self.no_background,
+            "allow_repeat": self.allow_repeat,
+            "strict": self.strict,
             "timeout_s": self.timeout_s,
-            "kind": self.kind,
+            "isolation": self.isolation,
         }
 
     def _check(self) -> None:
@@ -108,11 +173,52 @@ class Tool:
             raise self._invalid("it needs a description that tells the model when to use it")
         if not callable(self.function):
             raise self._invalid(f"its function cannot be called: {self.function!r}")
-        if self.effect not in _EFFECTS:
-            choices = ", ".join(repr(effect) for effect in _EFFECTS)
-            raise self._invalid(f"its effect is {self.effect!r}; it must be one of {choices}")
-        if self.timeout_s is not None and not 0 < self.timeout_s < float("inf"):
-            raise self._invalid(f"its timeout_s is {self.timeout_s}; it must be more than 0")
+        for option, choices in _CHOICES.items():
+            if (value := getattr(self, option)) not in choices:
+                known = ", ".join(repr(choice) for choice in choices)
+                raise self._invalid(f"its {option} is {value!r}; it must be one of {known}")
+        for option in _SWITCHES:
+            if not isinstance(value := getattr(self, option), bool):
+                raise self._invalid(f"its {option} is {value!r}; it must be True or False")
+        for option in ("timeout_s", "cache_ttl_s"):
+            value = getattr(self, option)
+            if value is not None and not 0 < value < float("inf"):
+                raise self._invalid(f"its {option} is {value}; it must be more than 0")
+
+    def _check_options(self) -> None:
+        """Refuse what nobody could be let call, and options of which one makes the other void."""
+        if complaint := _misnamed(self.permissions):
+            raise self._invalid(complaint)
+        if self.cacheable and self.effect == "once":
+            raise self._invalid(
+                "a result from the cache would stand for something that was not done; "
+                'declare effect="read" or "idempotent", or drop cacheable'
+            )
+        if self.cache_ttl_s != CACHE_TTL_S and not self.cacheable:
+            raise self._invalid("it has a cache_ttl_s, but no cache; say cacheable=True")
+        if not self.blocking and (_is_async(self.function) or self.isolation):
+            raise self._invalid(
+                "blocking=False is for a synchronous function that runs on the event loop; drop it"
+            )
+        if self.isolation and self.inject:
+            raise self._invalid(
+                "a process of its own gets JSON alone, so that nothing can be injected; "
+                "make what it needs inside the function, or drop isolation"
+            )
+
+    def _read_parameters(self, documented: Mapping[str, str]) -> tuple[Signature, _Schema, Any]:
+        """Return who fills what, what the model is told of its part, and what makes its values."""
+        signature, notes = self._read_signature(), self.param_metadata
+        if self.parameters is not None and notes:
+            raise self._invalid("param_metadata belongs into the parameters that it was given")
+        if isinstance(self.parameters, Mapping):
+            parameters = closed(self.parameters, self.name)
+            check_callable(parameters, signature, self.name)
+            return signature, parameters, None
+        if self.parameters is not None:
+            signature, notes = written(self.parameters, signature, self.name)
+        model, schema = arguments_model(signature, self.name)
+        return signature, arguments_schema(schema, notes, documented, self.name), model
 
     def _read_signature(self) -> Signature:
         inject = frozenset(self.inject)
@@ -121,18 +227,21 @@ class Tool:
         nobody: frozenset[str] = frozenset()
         return Signature((), inject, nobody, {}, inspect.Signature.empty, takes_more=True)
 
-    def _read_parameters(self, signature: Signature) -> tuple[dict[str, Json], Any]:
-        if self.parameters is None:
-            model, schema = arguments_model(signature, self.name)
-            return arguments_schema(schema, self.param_metadata, self.name), model
-        if self.param_metadata:
-            raise self._invalid("param_metadata belongs into the schema that it was given")
-        parameters = closed(self.parameters, self.name)
-        check_callable(parameters, signature, self.name)
-        return parameters, None
-
     def _invalid(self, issue: str) -> ToolValidationError:
         return ToolValidationError(f"tool {self.name!r}: {issue}", code=INVALID_TOOL)
+
+
+def _misnamed(permissions: object) -> str | None:
+    """Return what is wrong with `permissions`, None if nothing is."""
+    if permissions is None:
+        return None
+    if isinstance(permissions, str) or not isinstance(permissions, Iterable):
+        return f"its permissions are {permissions!r}; they must be a list of users and scope:<name>"
+    for entry in permissions:
+        words = isinstance(entry, str) and entry == entry.strip()
+        if not words or entry in {"", SCOPE_PREFIX}:
+            return f"its permissions name {entry!r}; name a user, scope:<name>, or * for everybody"
+    return None
 
 
 def _tells_parameters(function: Callable[..., Any]) -> bool:

@@ -1,8 +1,9 @@
 """How arguments fail to fit a schema, told so that the model which wrote them can mend them."""
 
 import json
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Self
+from typing import Literal, Self
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json, clean_text
@@ -20,17 +21,31 @@ _KINDS = {
 }
 
 
+MisfitKind = Literal["unexpected", "missing", "type", "enum", "bound", "value"]
+
+
 class Misfit(Exception):  # noqa: N818 - a finding; it becomes a ToolValidationError at the edge
     """One value that does not fit. `issue` is a verb phrase about whatever `path` leads to.
 
-    `attempt` is the Python of what might fit, without the parameter's name.
+    `attempt` is the Python of what might fit, without the parameter's name. `names` are the
+    parameters that are unexpected or missing.
     """
 
-    def __init__(self, issue: str, suggestion: str = "", *, attempt: str = "") -> None:
+    def __init__(
+        self,
+        issue: str,
+        suggestion: str = "",
+        *,
+        attempt: str = "",
+        kind: MisfitKind = "type",
+        names: Sequence[str] = (),
+    ) -> None:
         super().__init__(issue)
         self.issue = issue
         self.suggestion = suggestion
         self.attempt = attempt
+        self.kind: MisfitKind = kind
+        self.names = names
         self.path: tuple[str | int, ...] = ()
 
     def within(self, key: str | int) -> Self:
@@ -43,7 +58,13 @@ class Misfit(Exception):  # noqa: N818 - a finding; it becomes a ToolValidationE
         where = dotted(self.path)
         subject = f"{tool}: parameter {where!r}" if where else tool
         advice = f"Try: {where}={self.attempt}" if self.attempt else self.suggestion
-        return ToolValidationError(clean_text(f"{subject} {self.issue}. {advice}".rstrip()))
+        return ToolValidationError(
+            clean_text(f"{subject} {self.issue}. {advice}".rstrip()),
+            tool=tool,
+            parameter=clean_text(where or ", ".join(self.names)),
+            issue=clean_text(self.issue),
+            suggestion=clean_text(advice),
+        )
 
 
 def dotted(path: tuple[str | int, ...]) -> str:
@@ -75,7 +96,8 @@ def unexpected(names: list[str], expected: list[str]) -> Misfit:
         issue = f"got unexpected parameters: {', '.join([first, *others])}"
     close = get_close_matches(first, expected, n=1, cutoff=_SIMILARITY_MIN)
     advice = f"Did you mean {close[0]!r}?" if close else f"{first!r} is not a valid parameter."
-    return Misfit(issue, f"{advice} Expected parameters: {', '.join(expected) or 'none'}")
+    expectation = f"Expected parameters: {', '.join(expected) or 'none'}"
+    return Misfit(issue, f"{advice} {expectation}", kind="unexpected", names=(first, *others))
 
 
 def missing(names: list[str], required: list[str]) -> Misfit:
@@ -85,4 +107,6 @@ def missing(names: list[str], required: list[str]) -> Misfit:
     return Misfit(
         f"is missing the required parameter{plural} {listed}",
         f"Required parameters: {', '.join(required)}",
+        kind="missing",
+        names=names,
     )

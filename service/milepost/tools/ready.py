@@ -11,7 +11,7 @@ from milepost.tools.signature import INVALID_TOOL, Signature
 
 _TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 # Assertions that are not judged here: passing them over would accept what the schema forbids.
-_UNJUDGED = frozenset(
+UNJUDGED = frozenset(
     {
         "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies",
         "patternProperties", "propertyNames", "contains", "minContains", "maxContains",
@@ -63,7 +63,7 @@ def _parts(schema: Json, pointer: str) -> Iterator[tuple[str, Mapping[str, Json]
 
 
 def _check_part(document: Mapping[str, Json], part: Mapping[str, Json], where: str) -> None:
-    if unjudged := sorted(_UNJUDGED & part.keys()):
+    if unjudged := sorted(UNJUDGED & part.keys()):
         raise _wrong(where, f"uses {', '.join(unjudged)}, which Milepost does not judge")
     kinds = part.get("type", [])
     for kind in kinds if isinstance(kinds, list) else [kinds]:

@@ -1,13 +1,19 @@
 """The tools of one installation, by name."""
 
-from collections.abc import Iterable, Iterator
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from milepost.core.errors import ToolValidationError
+from milepost.core.json import Json
 from milepost.core.messages import ToolKind
 from milepost.core.model import ToolSchema
+from milepost.tools.decorator import ToolOptions, tool_of
+from milepost.tools.decorator import tool as as_tool
 from milepost.tools.definition import Tool
+from milepost.tools.projections import Vendor
 from milepost.tools.signature import INVALID_TOOL
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry:
@@ -52,6 +58,21 @@ class Registry:
             added[tool.name] = _bound(tool)
         self._tools.update(added)
 
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(
+        self, function: F | None = None, /, **options: Unpack[ToolOptions]
+    ) -> F | Callable[[F], F]:
+        """Make a function a tool as `@tool` does, and add it: `@registry.tool(...)`."""
+
+        def decorate(function: F) -> F:
+            self.add(tool_of(as_tool(**options)(function)))
+            return function
+
+        return decorate if function is None else decorate(function)
+
     def replace(self, tool: Tool) -> None:
         """Put `tool` in the place of the one that has its name, or add it."""
         self._tools[tool.name] = _bound(tool)
@@ -64,6 +85,10 @@ class Registry:
     def schemas(self, names: Iterable[str]) -> tuple[ToolSchema, ...]:
         """Return the schemas of `names`, made once per tool; an agent may name tools gone since."""
         return tuple(self._tools[name].schema for name in names if name in self._tools)
+
+    def projected(self, names: Iterable[str], vendor: Vendor) -> list[Mapping[str, Json]]:
+        """Return `names` as `vendor` wants them declared, made once per tool."""
+        return [self._tools[name].projected(vendor) for name in names if name in self._tools]
 
 
 def _bound(tool: Tool) -> Tool:

@@ -40,6 +40,10 @@ class _PlainSchema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002 - pydantic's hook
         return False
 
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:  # noqa: ARG002 - pydantic's hook
+        """Leave the order in which it was made, which is the same each time."""
+        return value
+
     def encode_default(self, dft: Any) -> Any:
         # Pydantic builds a serializer for each default, a fifth of a registration's time.
         plain = type(dft) in {bool, int, str, type(None)}
@@ -82,11 +86,21 @@ def arguments_model(signature: Signature, tool: str) -> tuple[type[BaseModel], d
 
 
 def arguments_schema(
-    schema: dict[str, Any], notes: Mapping[str, ParameterNotes], tool: str
+    schema: dict[str, Any],
+    notes: Mapping[str, ParameterNotes],
+    documented: Mapping[str, str],
+    tool: str,
 ) -> dict[str, Json]:
-    """Return the model's schema as language models see it, with what the author noted."""
+    """Return the model's schema as language models see it, with what the author noted.
+
+    `documented` is what the docstring says about a parameter; whatever else describes it, counts
+    for more.
+    """
     _tidy(schema)
     properties = schema.setdefault("properties", {})
+    for name, words in documented.items():
+        if name in properties:
+            properties[name].setdefault("description", words)
     for name, note in notes.items():
         if name not in properties:
             raise ToolValidationError(
@@ -94,7 +108,7 @@ def arguments_schema(
                 f"it fills {', '.join(properties) or 'nothing'}",
                 code=INVALID_TOOL,
             )
-        _annotate(properties[name], note)
+        _annotate(properties[name], note, f"tool {tool!r}: param_metadata of {name!r}")
     return {
         "type": "object",
         "properties": properties,
@@ -134,7 +148,7 @@ def _field(parameter: Parameter, tool: str) -> tuple[Any, Any]:
         annotation = str
     default = parameter.default
     if parameter.required:
-        default = None if _takes_none(annotation) else ...
+        default = None if takes_none(annotation) else ...
     annotation = _described(annotation)
     if _field_name(parameter.name) != parameter.name:
         annotation = Annotated[annotation, Field(alias=parameter.name)]
@@ -163,13 +177,14 @@ def _described(annotation: Any) -> Any:
     return kind
 
 
-def _takes_none(annotation: Any) -> bool:
+def takes_none(annotation: Any) -> bool:
+    """Say whether None is among the values that `annotation` allows."""
     if annotation in {None, type(None)}:
         return True
     if get_origin(annotation) is Annotated:
-        return _takes_none(get_args(annotation)[0])
+        return takes_none(get_args(annotation)[0])
     if get_origin(annotation) in {typing.Union, types.UnionType}:
-        return any(_takes_none(part) for part in get_args(annotation))
+        return any(takes_none(part) for part in get_args(annotation))
     return False
 
 
@@ -232,12 +247,22 @@ def _name(annotation: Any) -> str:
     return annotation.__name__ if inspect.isclass(annotation) else str(annotation)
 
 
-def _annotate(schema: dict[str, Json], note: ParameterNotes) -> None:
+def _annotate(schema: dict[str, Json], note: ParameterNotes, where: str) -> None:
+    if unknown := sorted(note.keys() - ParameterNotes.__annotations__.keys()):
+        raise ToolValidationError(
+            f"{where} says {', '.join(unknown)}; it may say description and enum",
+            code=INVALID_TOOL,
+        )
     if "description" in note:
         schema["description"] = note["description"]
     if "enum" not in note:
         return
     choices = cast("list[Json]", [*note["enum"]])
+    if not choices:
+        raise ToolValidationError(
+            f"{where} allows no value at all; name some in enum, or leave it out",
+            code=INVALID_TOOL,
+        )
     branches = schema.get("anyOf")
     solid = [schema]
     if isinstance(branches, list):

@@ -9,8 +9,12 @@ from typing import Any, get_type_hints
 
 from milepost.core.errors import ToolValidationError
 from milepost.tools.inject import is_context, is_injected
+from milepost.tools.typed_dicts import readable_by_pydantic
 
 INVALID_TOOL = "invalid_tool"
+
+OMITTED = object()
+"""The default of a parameter that is not passed at all when the model leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,10 @@ def _lacks_instance(function: Callable[..., Any], parameters: list[inspect.Param
 
 def _hints(function: Callable[..., Any], tool: str) -> dict[str, Any]:
     annotated = _annotated(function)
+    remade: dict[type, type] = {}
     try:
-        return get_type_hints(annotated, include_extras=True)
+        hints = get_type_hints(annotated, include_extras=True)
+        return {name: readable_by_pydantic(hint, remade) for name, hint in hints.items()}
     except Exception as error:
         where = _culprit(annotated)
         raise ToolValidationError(
