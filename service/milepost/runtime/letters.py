@@ -12,6 +12,7 @@ from milepost.core.events import (
     RunRetried,
 )
 from milepost.core.state import CallStatus, State
+from milepost.runtime import client_calls
 from milepost.store.records import InboxMessage
 
 
@@ -39,6 +40,8 @@ def _event_of(letter: InboxMessage, state: State) -> Event | None:
             if not _is_asked(state, said["approval_id"], said["call_id"]):
                 return None
             return ApprovalExpired(said["approval_id"], said["call_id"])
+        case client_calls.LETTER:
+            return client_calls.event_in(said) if _is_awaited(state, said["call_id"]) else None
         case "cancel":
             return None if state.cancelling else RunCancelling(said["by"], said["reason"])
         case "retry":
@@ -50,3 +53,8 @@ def _event_of(letter: InboxMessage, state: State) -> Event | None:
 def _is_asked(state: State, approval_id: str, call_id: str) -> bool:
     call = state.calls.get(call_id)
     return call is not None and call.status is CallStatus.ASKED and call.approval_id == approval_id
+
+
+def _is_awaited(state: State, call_id: str) -> bool:
+    call = state.calls.get(call_id)
+    return call is not None and call.status is CallStatus.AWAITED

@@ -1,0 +1,193 @@
+"""Which tools a tenant has: those of the installation, and those that it declared itself."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from milepost.core.errors import ConflictError, MilepostError, NotFoundError, ToolError
+from milepost.runtime.secrets import Vault
+from milepost.runtime.tool_source import (
+    McpSource,
+    Source,
+    decode_listing,
+    decode_source,
+    tools_from,
+)
+from milepost.store import secrets as kept_secrets
+from milepost.store import tool_sources
+from milepost.store.store import Store
+from milepost.store.tool_sources import ToolSourceRow
+from milepost.telemetry.logs import logger
+from milepost.tools import Registry, Tool
+from milepost.tools.egress import Egress
+from milepost.tools.mcp.listing import ListedTool
+from milepost.tools.mcp.opening import connect
+from milepost.tools.references import Reference, Secrets
+
+if TYPE_CHECKING:
+    from milepost.tools.mcp.server import McpServer
+
+FRESH_MS = 1_000
+TENANTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """One source, ready to be called."""
+
+    tools: tuple[Tool, ...]
+    server: "McpServer | None" = None
+
+
+@dataclass(slots=True)
+class _Toolset:
+    """A tenant's tools as they were at `seen_ms`: made of `code` and of the sources `ids`."""
+
+    seen_ms: int
+    code: tuple[Tool, ...]
+    built: dict[str, _Built]
+    registry: Registry
+
+
+class Toolsets:
+    """Tools by tenant. What a tenant declares is seen everywhere within `FRESH_MS`.
+
+    A tenant's tool never takes the place of the installation's, nor a later source's of an
+    earlier's.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: Store,
+        egress: Egress,
+        vault: Vault,
+        *,
+        clock: Callable[[], int],
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._egress = egress
+        self._vault = vault
+        self._clock = clock
+        self._sets: OrderedDict[str, _Toolset] = OrderedDict()
+        self._building = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def installed(self) -> Registry:
+        """The installation's own tools, which every tenant has."""
+        return self._registry
+
+    async def of(self, tenant: str) -> Registry:
+        """Return the tenant's tools."""
+        known = self._sets.get(tenant)
+        now = self._clock()
+        if known is not None and now - known.seen_ms < FRESH_MS:
+            return known.registry
+        ids = await self._store.read(tool_sources.ids(tenant))
+        if (known := self._present(tenant, ids)) is None:
+            async with self._building:
+                known = self._present(tenant, ids) or await self._rebuilt(tenant, ids)
+        known.seen_ms = now
+        return known.registry
+
+    def forget(self, tenant: str) -> None:
+        """Look anew at what the tenant has declared."""
+        if (known := self._sets.get(tenant)) is not None:
+            known.seen_ms = 0
+
+    async def trial(self, tenant: str, source: Source) -> tuple[list[ListedTool], list[Tool]]:
+        """Return what a source that is not kept yet offers, with its server asked if it has one.
+
+        Raises `MilepostError` for one that cannot be used.
+        """
+        secrets = self._secrets_of(tenant)
+        if not isinstance(source, McpSource):
+            return [], tools_from(source, [], None, self._egress, secrets)
+        server = connect(source.server, self._egress.guard, secrets)
+        try:
+            listed = await server.listing()
+        finally:
+            await server.close()
+        return listed, tools_from(source, listed, server, self._egress, secrets)
+
+    def require_free(self, name: str) -> None:
+        """Raise `ConflictError` if the installation has a tool of that name."""
+        if name in self._registry:
+            raise ConflictError(
+                f"the installation has a tool {name!r}; call yours otherwise", code="tool_exists"
+            )
+
+    async def close(self) -> None:
+        """End the connections to tenants' servers."""
+        for known in self._sets.values():
+            self._close_all(known.built.values())
+        self._sets.clear()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _present(self, tenant: str, ids: tuple[str, ...]) -> _Toolset | None:
+        """Return what was built if it still stands."""
+        known = self._sets.get(tenant)
+        if known is None or tuple(known.built) != ids or known.code != tuple(self._registry):
+            return None
+        self._sets.move_to_end(tenant)
+        return known
+
+    async def _rebuilt(self, tenant: str, ids: tuple[str, ...]) -> _Toolset:
+        """Return the tenant's tools anew; sources that are still there keep their connections."""
+        known = self._sets.get(tenant)
+        before = known.built if known else {}
+        rows = await self._store.read(tool_sources.all_of(tenant)) if ids else []
+        built = {row.id: before.get(row.id) or self._build(row) for row in rows}
+        self._close_all(each for source_id, each in before.items() if source_id not in built)
+        self._sets[tenant] = toolset = self._joined(built)
+        if len(self._sets) > TENANTS_MAX:
+            _, forgotten = self._sets.popitem(last=False)
+            self._close_all(forgotten.built.values())
+        return toolset
+
+    def _joined(self, built: dict[str, _Built]) -> _Toolset:
+        code = tuple(self._registry)
+        if not built:
+            return _Toolset(0, code, built, self._registry)
+        registry = Registry(code)
+        for tool in (tool for source in built.values() for tool in source.tools):
+            if tool.name not in registry:
+                registry.add(tool)
+        return _Toolset(0, code, built, registry)
+
+    def _build(self, row: ToolSourceRow) -> _Built:
+        """Return a source's tools; one that cannot be used any more has none, and says so."""
+        secrets = self._secrets_of(row.tenant)
+        server = None
+        try:
+            source = decode_source(row)
+            if isinstance(source, McpSource):
+                server = connect(source.server, self._egress.guard, secrets)
+            tools = tools_from(source, decode_listing(row), server, self._egress, secrets)
+        except (MilepostError, ValueError) as error:
+            logger("tools").warning(f"tool source {row.id} cannot be used", error=str(error))
+            return _Built(())
+        return _Built(tuple(tools), server)
+
+    def _secrets_of(self, tenant: str) -> Secrets:
+        async def secrets(reference: Reference) -> str:
+            try:
+                sealed = await self._store.read(kept_secrets.get(tenant, reference.name))
+                return self._vault.open(tenant, reference.name, sealed)
+            except NotFoundError as error:
+                raise ToolError(f"there is no secret {reference.name!r}; store it first") from error
+
+        return secrets
+
+    def _close_all(self, built: Iterable[_Built]) -> None:
+        for each in built:
+            if each.server is None:
+                continue
+            task = asyncio.create_task(each.server.close(), name="an MCP server's end")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)

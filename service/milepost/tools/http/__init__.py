@@ -1,0 +1,1 @@
+"""Tools that are requests to somebody's HTTP API."""

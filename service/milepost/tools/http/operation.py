@@ -1,0 +1,176 @@
+"""One request to an HTTP API: made from a call's arguments, its answer mapped to a result."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from yarl import URL
+
+from milepost.core.errors import ToolError
+from milepost.core.json import Json
+from milepost.core.repetition import ToolEffect
+from milepost.tools.context import ToolContext
+from milepost.tools.definition import Tool
+from milepost.tools.egress import Egress, Incoming, Outgoing
+from milepost.tools.http.templates import as_word, fill, fill_path, pointed
+from milepost.tools.references import Revealed, Secrets, reveal
+
+TIMEOUT_S = 30.0
+BODY_CHARS_MAX = 1_500
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+_RETRYABLE = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is sent where. Everything but the method may have `{name}` in it.
+
+    `query` is of pairs, since a name may come twice; a list is sent as several,
+    an object by its members: `name[key]=value`.
+    `body` of None sends none. `result` points at the part of a JSON answer that is the result.
+    """
+
+    method: str
+    url: str
+    query: tuple[tuple[str, Json], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Json = None
+    result: str = ""
+    timeout_s: float = TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a model and the rules are told of an operation."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
+    effect: ToolEffect | None = None
+    requires_approval: bool = False
+
+
+def default_effect(method: str) -> ToolEffect:
+    """Return what may be repeated after a crash: by HTTP's own word, what only reads."""
+    return "read" if method in SAFE_METHODS else "once"
+
+
+def http_tool(described: Described, operation: Operation, egress: Egress, secrets: Secrets) -> Tool:
+    """Return the operation as a tool. Raises ToolValidationError for parameters that don't fit."""
+
+    async def request(milepost_context: ToolContext, **arguments: Json) -> Json:
+        return await perform(operation, arguments, milepost_context, egress, secrets)
+
+    return Tool(
+        name=described.name,
+        description=described.description,
+        function=request,
+        kind="http",
+        parameters=described.parameters,
+        effect=described.effect or default_effect(operation.method),
+        timeout_s=operation.timeout_s,
+        requires_approval=described.requires_approval,
+    )
+
+
+async def perform(
+    operation: Operation,
+    arguments: Mapping[str, Json],
+    context: ToolContext,
+    egress: Egress,
+    secrets: Secrets,
+) -> Json:
+    """Make the request and return its result. Raises ToolError, told to the model, for the rest."""
+    named = fill(dict(operation.headers), arguments)
+    assert isinstance(named, dict)
+    revealed = await reveal({key: as_word(value) for key, value in named.items()}, secrets)
+    body = None if operation.body is None else fill(operation.body, arguments)
+    headers = {
+        "accept": "application/json, text/*;q=0.9, */*;q=0.1",
+        "idempotency-key": context.idempotency_key,
+        **({} if body is None else {"content-type": "application/json"}),
+        **{key.lower(): text for key, text in revealed.texts.items()},
+    }
+    answer = await egress.fetch(
+        Outgoing(
+            operation.method,
+            _url(operation, arguments),
+            headers,
+            None if body is None else json.dumps(body, ensure_ascii=False).encode(),
+            operation.timeout_s,
+        )
+    )
+    return _result(operation, answer, revealed)
+
+
+def _url(operation: Operation, arguments: Mapping[str, Json]) -> URL:
+    url = URL(fill_path(operation.url, arguments), encoded=True)
+    given = (pair for name, value in operation.query for pair in _pairs(name, value, arguments))
+    pairs = [*url.query.items(), *((name, as_word(value)) for name, value in given)]
+    return url.with_query(pairs) if pairs else url
+
+
+def _pairs(name: str, value: Json, arguments: Mapping[str, Json]) -> list[tuple[str, Json]]:
+    """Return what a query parameter is sent as: nothing, one pair, or one for each member."""
+    filled = fill([value], arguments)
+    assert isinstance(filled, list)
+    match filled:
+        case [list(items)]:
+            return [(name, item) for item in items]
+        case [dict(members)]:
+            return [(f"{name}[{key}]", member) for key, member in members.items()]
+        case _:
+            return [(name, item) for item in filled]
+
+
+def _result(operation: Operation, answer: Incoming, revealed: Revealed) -> Json:
+    if answer.status >= 400 or answer.status < 200:
+        raise _refused(answer, revealed)
+    if answer.status >= 300:
+        raise ToolError(f"the server answered {answer.status} {answer.reason}, and nothing else")
+    text = revealed.hide(answer.text)
+    if not answer.body.strip():
+        document: Json = None
+    elif _is_json(answer.media_type):
+        document = _loaded(text, answer.media_type)
+    elif operation.result:
+        raise ToolError(f"the server answered {answer.media_type} where JSON was due: {_cut(text)}")
+    elif answer.media_type.startswith("text/") or answer.media_type.endswith("xml"):
+        document = text
+    else:
+        document = f"[{answer.media_type}, {len(answer.body)} bytes: not shown]"
+    return _picked(operation, document)
+
+
+def _refused(answer: Incoming, revealed: Revealed) -> ToolError:
+    told = f"HTTP {answer.status} {answer.reason}".rstrip()
+    if body := _cut(revealed.hide(answer.text)):
+        told += f": {body}"
+    return ToolError(told, retryable=answer.status >= 500 or answer.status in _RETRYABLE)
+
+
+def _is_json(media_type: str) -> bool:
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def _loaded(text: str, media_type: str) -> Json:
+    try:
+        document: Json = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the server's {media_type} cannot be read: {error}") from error
+    return document
+
+
+def _picked(operation: Operation, document: Json) -> Json:
+    try:
+        return pointed(document, operation.result)
+    except KeyError:
+        shown = _cut(json.dumps(document, ensure_ascii=False))
+        raise ToolError(f"the server's answer has nothing at {operation.result}: {shown}") from None
+
+
+def _cut(text: str) -> str:
+    text = text.strip()
+    if len(text) <= BODY_CHARS_MAX:
+        return text
+    return f"{text[:BODY_CHARS_MAX]} [cut: {len(text)} characters]"

@@ -1,0 +1,205 @@
+"""A connection to an MCP server: made when it is needed, made again when the server died."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import mcp_types
+from mcp import Client, MCPError
+from pydantic import ValidationError
+
+from milepost.core.errors import MilepostError, ToolError
+from milepost.core.json import Json
+from milepost.tools.egress import EgressError
+from milepost.tools.mcp.answers import answer_of
+from milepost.tools.mcp.listing import TOOLS_MAX, ListedTool
+from milepost.tools.mcp.transport import Open
+
+CONNECT_S = 20.0
+BACKOFF_S = 0.5
+BACKOFF_S_MAX = 60.0
+PAGES_MAX = 50
+
+T = TypeVar("T")
+
+
+class McpServer:
+    """One server. Calls share its connection; a connection that cannot be made is backed off."""
+
+    def __init__(self, name: str, open_way: Open, *, connect_s: float = CONNECT_S) -> None:
+        self._name = name
+        self._open = open_way
+        self._connect_s = connect_s
+        self._link: _Link | None = None
+        self._links: set[_Link] = set()
+        self._failures = 0
+        self._not_before_s = 0.0
+
+    async def listing(self) -> list[ListedTool]:
+        """Return all that the server offers. Raises ToolError if it cannot be asked."""
+        return await self._with_client(_list_tools)
+
+    async def call(self, tool: str, arguments: Mapping[str, Json]) -> Json:
+        """Return what the server's tool answers. Raises ToolError, told to the model."""
+
+        async def calling(client: Client) -> mcp_types.CallToolResult:
+            return await client.call_tool(tool, dict(arguments))
+
+        return answer_of(await self._with_client(calling))
+
+    async def close(self) -> None:
+        """End the connection, and with it the server's process if it has one."""
+        await asyncio.gather(*(link.close() for link in self._links))
+
+    async def _with_client(self, use: Callable[[Client], Awaitable[T]]) -> T:
+        link = self._linked()
+        client = await self._ready(link)
+        try:
+            return await link.racing(use(client))
+        except MCPError as error:
+            if error.code == mcp_types.CONNECTION_CLOSED or "Session terminated" in str(error):
+                link.end()
+                raise self._lost(link) from error
+            raise ToolError(f"MCP server {self._name} refused: {error}") from error
+        except ValidationError as error:
+            raise ToolError(f"MCP server {self._name} answered what cannot be read") from error
+        except _LinkOverError:
+            raise self._lost(link) from link.error
+
+    def _linked(self) -> "_Link":
+        if self._link is not None and not self._link.is_over:
+            return self._link
+        wait_s = self._not_before_s - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            raise ToolError(
+                f"MCP server {self._name} is down; it is tried again in {wait_s:.0f} s",
+                retryable=True,
+            )
+        self._link = link = _Link(self._open, self._connect_s)
+        self._links.add(link)
+        link.task.add_done_callback(lambda _: self._links.discard(link))
+        return link
+
+    async def _ready(self, link: "_Link") -> Client:
+        """Return the connection's client; whoever waits first counts a failure, and backs off."""
+        try:
+            client = await asyncio.shield(link.ready)
+        except MilepostError:
+            self._back_off(link)
+            raise
+        except Exception as error:
+            self._back_off(link)
+            words = str(error) or type(error).__name__
+            raise ToolError(
+                f"MCP server {self._name} cannot be reached: {words}", retryable=True
+            ) from error
+        self._failures = 0
+        return client
+
+    def _back_off(self, link: "_Link") -> None:
+        if self._link is not link:
+            return
+        self._link = None
+        wait_s = min(BACKOFF_S * 2**self._failures, BACKOFF_S_MAX)
+        self._failures += 1
+        self._not_before_s = asyncio.get_running_loop().time() + wait_s
+
+    def _lost(self, link: "_Link") -> ToolError:
+        if isinstance(link.error, EgressError):
+            return link.error
+        why = f": {link.error}" if link.error and str(link.error) else ""
+        return ToolError(
+            f"the connection to MCP server {self._name} was lost{why}; the call may have acted"
+        )
+
+
+class _LinkOverError(Exception):
+    """The connection ended under a call."""
+
+
+class _Link:
+    """One connection, held by a task of its own: who enters the SDK's client must leave it."""
+
+    def __init__(self, open_way: Open, connect_s: float) -> None:
+        self.ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.error: BaseException | None = None
+        self._over = asyncio.Event()
+        self.task = asyncio.create_task(self._hold(open_way, connect_s), name="an MCP server")
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether nothing can be sent any more."""
+        return self._over.is_set()
+
+    def end(self) -> None:
+        """Have the connection ended."""
+        self._over.set()
+
+    async def close(self) -> None:
+        """End the connection, and wait for that."""
+        self.end()
+        if not self.ready.done():
+            self.task.cancel()
+        await asyncio.wait({self.task})
+
+    async def racing(self, use: Awaitable[T]) -> T:
+        """Return what `use` returns. Raises `_LinkOverError` if the connection ends before."""
+        using = asyncio.ensure_future(use)
+        over = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait({using, over}, return_when=asyncio.FIRST_COMPLETED)
+            if using.done() and not using.cancelled():
+                return using.result()
+            raise _LinkOverError
+        finally:
+            for task in (using, over):
+                task.cancel()
+            await asyncio.gather(using, over, return_exceptions=True)
+
+    async def _hold(self, open_way: Open, connect_s: float) -> None:
+        try:
+            async with asyncio.timeout(connect_s) as limit:
+                async with Client(open_way(self.end), cache=None) as client:
+                    limit.reschedule(None)
+                    self.ready.set_result(client)
+                    await self._over.wait()
+        except TimeoutError:
+            self.error = ToolError(f"it did not answer within {connect_s:g} s", retryable=True)
+        except Exception as error:
+            self.error = _first(error)
+        finally:
+            self.end()
+            if not self.ready.done():
+                self.ready.set_exception(self.error or ConnectionError("it was closed"))
+                self.ready.exception()  # It may be that nobody waits any more.
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the one error that a group of groups is about."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _list_tools(client: Client) -> list[ListedTool]:
+    found: list[ListedTool] = []
+    cursor: str | None = None
+    for _ in range(PAGES_MAX):
+        page = await client.list_tools(cursor=cursor)
+        found += [_listed(each) for each in page.tools]
+        cursor = page.next_cursor
+        if cursor is None or len(found) > TOOLS_MAX * 2:
+            break
+    return found
+
+
+def _listed(tool: mcp_types.Tool) -> ListedTool:
+    hints = tool.annotations or mcp_types.ToolAnnotations()
+    return ListedTool(
+        name=tool.name,
+        description=tool.description or tool.title or "",
+        parameters=tool.input_schema,
+        read_only=hints.read_only_hint,
+        idempotent=hints.idempotent_hint,
+        destructive=hints.destructive_hint,
+    )

@@ -1,0 +1,185 @@
+"""How an MCP server is reached: its process over stdio, or its URL through the guard."""
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+import httpx2
+from mcp import StdioServerParameters
+from mcp.client._transport import ReadStream, TransportStreams
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from yarl import URL
+
+from milepost.core.errors import ToolError
+from milepost.tools.egress import EgressError, Guard
+from milepost.tools.mcp.declared import McpServerSpec
+from milepost.tools.references import Secrets, reveal
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+CONNECT_S = 10.0
+READ_S = 300.0
+
+Message = SessionMessage | Exception
+Transport = AbstractAsyncContextManager[TransportStreams]
+Open = Callable[[Callable[[], None]], Transport]
+"""Opens a way to a server; what it is given is called as soon as the server says no more."""
+
+# The SDK adds some of this process's own variables; this leaves none but those that are named.
+_LAUNCH = (
+    "import os, sys\n"
+    "count = int(sys.argv[1])\n"
+    "names, command = sys.argv[2 : 2 + count], sys.argv[2 + count :]\n"
+    "os.execve(command[0], command, {name: os.environ[name] for name in names})\n"
+)
+
+
+def opener(spec: McpServerSpec, guard: Guard, secrets: Secrets) -> Open:
+    """Return what opens a way to the server that `spec` declares."""
+
+    @asynccontextmanager
+    async def open_stdio(on_end: Callable[[], None]) -> AsyncGenerator[TransportStreams, None]:
+        env = (await reveal(spec.env, secrets)).texts
+        errors = sys.__stderr__ or sys.stderr
+        async with stdio_client(_process(spec, env), errors) as (reader, writer):
+            yield _Watched(reader, on_end), writer
+
+    @asynccontextmanager
+    async def open_http(on_end: Callable[[], None]) -> AsyncGenerator[TransportStreams, None]:
+        headers = (await reveal(spec.headers, secrets)).texts
+        async with (
+            httpx2.AsyncClient(
+                headers={**headers, "accept-encoding": "identity"},
+                transport=_GuardedTransport(guard),
+                timeout=httpx2.Timeout(CONNECT_S, read=READ_S),
+                trust_env=False,
+            ) as http,
+            streamable_http_client(spec.url or "", http_client=http) as (reader, writer),
+        ):
+            yield _Watched(reader, on_end), writer
+
+    return open_http if spec.url else open_stdio
+
+
+def _process(spec: McpServerSpec, env: Mapping[str, str]) -> StdioServerParameters:
+    """Return how to start the server's process with exactly this environment."""
+    named = spec.command or ""
+    command = shutil.which(named, path=env.get("PATH", os.defpath))
+    if command is None:
+        raise ToolError(f"there is no command {named!r} to start the MCP server {spec.name!r} with")
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-I", "-S", "-c", _LAUNCH, str(len(env)), *env, command, *spec.args],
+        env=dict(env),
+        cwd=spec.cwd,
+    )
+
+
+class _Watched:
+    """The stream of a server's messages, which says when it is over.
+
+    Nothing else tells of a server's death before the next call would have failed.
+    """
+
+    def __init__(self, stream: ReadStream[Message], on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+
+    @property
+    def last_context(self) -> object:
+        """The context that the last message was sent in, which the SDK asks for."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        return await self._stream.__anext__()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        self._on_end()
+        return await self._stream.__aexit__(kind, error, trace)
+
+
+class _GuardedTransport(httpx2.AsyncBaseTransport):
+    """Sends requests to judged addresses, and reads bounded answers."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._wire = httpx2.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        self._guard.check(URL(str(url)))
+        port = url.port or (443 if url.scheme == "https" else 80)
+        *others, last = await self._guard.addresses(url.host, port)
+        for address in others:
+            try:
+                return await self._send(request, address)
+            except httpx2.ConnectError:
+                continue  # Nothing was sent yet.
+        return await self._send(request, last)
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+    async def _send(self, request: httpx2.Request, address: str) -> httpx2.Response:
+        pinned = httpx2.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=request.headers,  # With the Host of the name.
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": request.url.host},
+        )
+        answer = await self._wire.handle_async_request(pinned)
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            await answer.aclose()
+            raise EgressError(f"{request.url.host} answered compressed, though asked not to")
+        assert isinstance(answer.stream, httpx2.AsyncByteStream)
+        return httpx2.Response(
+            answer.status_code,
+            headers=answer.headers,
+            stream=_Bounded(answer.stream, request.url.host),
+            extensions=answer.extensions,
+        )
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """An answer's body, up to a bound."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, host: str) -> None:
+        self._stream = stream
+        self._host = host
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        room = ANSWER_BYTES_MAX
+        async for part in self._stream:
+            room -= len(part)
+            if room < 0:
+                raise EgressError(f"{self._host} answered more than {ANSWER_BYTES_MAX} bytes")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

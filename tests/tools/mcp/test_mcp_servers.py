@@ -1,0 +1,295 @@
+"""MCP servers, real ones: as processes over stdio, and over HTTP on a port of this machine."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from milepost.core.errors import ToolError, ToolValidationError
+from milepost.core.repetition import ToolEffect
+from milepost.tools import Tool
+from milepost.tools.egress import Guard
+from milepost.tools.mcp.declared import McpServerSpec
+from milepost.tools.mcp.listing import ListedTool, effect_of, tools_of
+from milepost.tools.mcp.opening import connect, open_server
+from milepost.tools.references import Reference
+from tests.stubs import mcp_server
+from tests.tools.http.calling import called
+
+STUB = str(Path(mcp_server.__file__))
+TIMEOUT_S = 20
+
+
+async def secrets(reference: Reference) -> str:
+    """Return a secret that names itself."""
+    return f"value of {reference.name}"
+
+
+def a_server(**changes: Any) -> McpServerSpec:
+    """Return the declaration of the stub."""
+    given = {"name": "stub", "command": sys.executable, "args": [STUB], **changes}
+    return McpServerSpec.model_validate(given)
+
+
+@asynccontextmanager
+async def opened(spec: McpServerSpec, *allowed: str) -> AsyncIterator[dict[str, Tool]]:
+    """Yield the server's tools by name, and end the server."""
+    async with AsyncExitStack() as held:
+        tools = await open_server(spec, Guard(allowed), secrets, held)
+        yield {tool.name: tool for tool in tools}
+
+
+@asynccontextmanager
+async def over_http(port: int = 0) -> AsyncIterator[int]:
+    """Run the stub over HTTP; yield its port once it listens."""
+    if not port:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+    devnull = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, STUB, str(port), stdout=devnull, stderr=devnull
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not await _listens(port):  # noqa: ASYNC110 - another process's doing
+                await asyncio.sleep(0.05)
+        yield port
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def test_somebody_else_s_server_is_listed_and_called_over_stdio() -> None:
+    spec = a_server(
+        name="time", args=["-m", "mcp_server_time", "--local-timezone", "UTC"], trust_hints=True
+    )
+
+    async with opened(spec) as tools:
+        now = tools["time__get_current_time"]
+        answer = await called(now, {"timezone": "Asia/Tokyo"})
+        with pytest.raises(ToolError, match=r"[Ii]nvalid timezone"):
+            await called(now, {"timezone": "Mars/Olympus"})
+        with pytest.raises(ToolValidationError, match="timezone"):
+            await called(now, {})
+
+    assert set(tools) == {"time__get_current_time", "time__convert_time"}
+    assert now.kind == "mcp"
+    assert "+09:00" in str(answer)
+
+
+async def test_a_server_over_http_is_listed_and_called() -> None:
+    async with over_http() as port:
+        spec = a_server(
+            command=None,
+            args=[],
+            url=f"http://127.0.0.1:{port}/mcp",
+            headers={"Authorization": "Bearer ${secret:TOKEN}"},
+        )
+        async with opened(spec, "127.0.0.1") as tools:
+            answer = await called(tools["stub__pid"])
+
+    assert isinstance(answer, dict)
+    assert isinstance(answer["result"], int)
+
+
+async def test_a_server_over_http_that_is_inside_is_not_reached() -> None:
+    spec = a_server(command=None, args=[], url="http://127.0.0.1:1/mcp")
+
+    with pytest.raises(ToolError, match="no public address"):
+        async with opened(spec):
+            pass
+
+
+async def test_a_process_gets_the_environment_that_is_given_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-you")
+    spec = a_server(env={"LANG": "C.UTF-8", "TOKEN": "${env:TOKEN}"})
+
+    async with opened(spec) as tools:
+        answer = await called(tools["stub__environment"])
+
+    assert isinstance(answer, dict)
+    # Python itself adds what it takes the locale to be.
+    assert set(answer) - {"LC_CTYPE"} == {"LANG", "TOKEN"}
+    assert answer["TOKEN"] == "value of TOKEN"
+
+
+async def test_a_server_that_died_is_started_again_for_the_next_call() -> None:
+    async with opened(a_server()) as tools:
+        before = await called(tools["stub__pid"])
+        with pytest.raises(ToolError, match="connection to MCP server stub was lost"):
+            await called(tools["stub__die"])
+        after = await called(tools["stub__pid"])
+
+    assert before != after
+
+
+async def test_a_server_over_http_that_comes_back_is_reached_again() -> None:
+    async with over_http() as port, AsyncExitStack() as held:
+        spec = a_server(command=None, args=[], url=f"http://127.0.0.1:{port}/mcp")
+        server = connect(spec, Guard(["127.0.0.1"]), secrets)
+        held.push_async_callback(server.close)
+        before = await server.call("pid", {})
+        with pytest.raises(ToolError, match="was lost"):
+            await server.call("die", {})
+
+        async with over_http(port):
+            after = await server.call("pid", {})
+
+    assert before != after
+
+
+async def test_a_server_that_does_not_start_is_left_alone_for_a_while() -> None:
+    server = connect(a_server(command="/bin/false", args=[]), Guard(), secrets)
+
+    with pytest.raises(ToolError, match="cannot be reached") as first:
+        await server.listing()
+    with pytest.raises(ToolError, match="it is tried again in") as second:
+        await server.listing()
+    await server.close()
+
+    assert first.value.retryable
+    assert second.value.retryable
+
+
+async def test_a_command_that_is_not_there_is_named() -> None:
+    server = connect(a_server(command="no-such-command"), Guard(), secrets)
+
+    with pytest.raises(ToolError, match="no command 'no-such-command'"):
+        await server.listing()
+
+    await server.close()
+
+
+async def test_a_call_that_is_given_up_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.touch()
+
+    async with opened(a_server(timeout_s=1)) as tools:
+        with pytest.raises(ToolError, match="timed out after 1 s"):
+            await called(tools["stub__wait_here"], {"path": str(notes)})
+        still_there = await called(tools["stub__pid"])
+        async with asyncio.timeout(TIMEOUT_S):
+            while "over" not in notes.read_text():  # noqa: ASYNC110 - another process's doing
+                await asyncio.sleep(0.01)
+
+    assert still_there
+    assert notes.read_text() == "began\nover\n"
+
+
+async def test_calls_at_once_share_one_process() -> None:
+    async with opened(a_server()) as tools:
+        answers = await asyncio.gather(*(called(tools["stub__pid"]) for _ in range(5)))
+
+    assert len({str(answer) for answer in answers}) == 1
+
+
+async def test_errors_long_texts_and_pictures_have_a_form() -> None:
+    async with opened(a_server()) as tools:
+        with pytest.raises(ToolError, match="not today"):
+            await called(tools["stub__refuse"], {"why": "not today"})
+        long = await called(tools["stub__huge"])
+        picture = await called(tools["stub__picture"])
+
+    assert isinstance(long, str)
+    assert len(long) < 110_000
+    assert "cut" in long[-100:]
+    assert picture == "look:\n[image/png, 8 bytes: not shown]"
+
+
+async def test_tools_are_chosen_and_gated_by_the_server_s_names() -> None:
+    spec = a_server(tools=["p*", "die"], requires_approval=["die"])
+
+    async with opened(spec) as tools:
+        gated = {name: tool.requires_approval for name, tool in tools.items()}
+
+    assert gated == {"stub__pid": False, "stub__picture": False, "stub__die": True}
+
+
+@pytest.mark.parametrize(
+    ("declared", "trusted", "hints", "effect"),
+    [
+        ("once", False, {"read_only": True}, "once"),
+        ("once", False, {"idempotent": True}, "once"),
+        ("once", True, {"read_only": True}, "read"),
+        ("once", True, {"read_only": False, "idempotent": True}, "idempotent"),
+        ("once", True, {"idempotent": True}, "idempotent"),
+        ("once", True, {}, "once"),
+        ("read", False, {}, "read"),
+        ("read", False, {"read_only": False}, "once"),
+        ("read", False, {"read_only": False, "idempotent": True}, "idempotent"),
+        ("read", False, {"destructive": True}, "once"),
+        ("read", True, {"read_only": False}, "once"),
+        ("idempotent", False, {"read_only": True}, "idempotent"),
+    ],
+)
+def test_hints_make_an_effect_stricter_and_milder_only_if_they_are_trusted(
+    declared: ToolEffect, trusted: bool, hints: dict[str, bool], effect: ToolEffect
+) -> None:
+    spec = a_server(effect=declared, trust_hints=trusted)
+
+    assert effect_of(spec, ListedTool("x", "", {}, **hints)) == effect
+
+
+class Nobody:
+    """A server that is never called."""
+
+    async def call(self, tool: str, arguments: object) -> None:
+        """Answer nothing."""
+
+
+def test_a_name_that_no_model_could_call_is_refused() -> None:
+    listed = ListedTool("x" * 60, "X.", {"type": "object"})
+
+    with pytest.raises(ToolValidationError, match="its name must be"):
+        tools_of(a_server(), [listed], Nobody())
+
+
+def test_schemas_that_are_not_judged_whole_are_judged_as_far_as_they_are() -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "properties": {"a": {"type": "integer", "not": {"const": 3}}},
+        "if": {"required": ["a"]},
+        "patternProperties": {"^x": {}},
+    }
+    (tool,) = tools_of(a_server(), [ListedTool("t", "T.", schema)], Nobody())
+
+    assert tool.validate({"a": 3}) == {"a": 3}
+    with pytest.raises(ToolValidationError):
+        tool.validate({"a": "three"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"command": None, "args": []}, "either a command or a url"),
+        ({"url": "https://example.com/mcp"}, "either a command or a url"),
+        ({"command": None, "args": ["x"], "url": "https://example.com"}, "are for a server with"),
+        ({"headers": {"A": "b"}}, "headers are for"),
+        ({"env": {"A=B": "c"}}, "cannot be in an environment"),
+        ({"env": {"A": "${nope}"}}, "neither"),
+        ({"name": "two__parts"}, "pattern"),
+        ({"trust_hint": True}, "Extra inputs"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        a_server(**changes)
