@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from milepost.core.codec import EVENTS, decode, encode
 from milepost.core.events import (
     Event,
+    MessageAborted,
     MessageCompleted,
     RunQueued,
     RunWaiting,
@@ -145,3 +146,9 @@ def test_a_calls_arguments_stay_exact() -> None:
     )
 
     assert decode(event.type, encode(event)) == event
+
+
+def test_a_message_that_was_aborted_before_its_usage_was_told_has_none() -> None:
+    written = b'{"message_id":"msg_1","reason":"its worker died","error":null}'
+
+    assert decode("message.aborted", written) == MessageAborted("msg_1", "its worker died")

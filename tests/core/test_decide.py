@@ -8,6 +8,7 @@ from milepost.core.agents import Limits
 from milepost.core.canonical import call_digest
 from milepost.core.decide import (
     CRASHES_MAX,
+    RETRY_AFTER_S_MAX,
     UNKNOWN_OUTCOME,
     Ask,
     AskApproval,
@@ -49,6 +50,7 @@ from milepost.core.events import (
 )
 from milepost.core.messages import ToolCall
 from milepost.core.state import fold
+from milepost.core.usage import UNKNOWN
 from tests.core.logs import (
     BUSY,
     CRASHED,
@@ -115,7 +117,9 @@ def test_a_reply_that_was_cut_off_leaves_the_run_incomplete(
 
 
 def test_a_message_that_its_worker_lost_is_aborted_before_the_next_begins() -> None:
-    assert decided(calling(CRASHED)) == [Record((MessageAborted("msg_1", "its worker died"),))]
+    lost = MessageAborted("msg_1", "its worker died", usage=UNKNOWN)
+
+    assert decided(calling(CRASHED)) == [Record((lost,))]
 
 
 def test_the_next_attempt_at_a_message_has_a_new_id_and_the_same_step() -> None:
@@ -195,6 +199,14 @@ def test_a_vendor_that_names_a_longer_wait_gets_it() -> None:
     assert effect.wait_s == 30.0
 
 
+def test_a_vendor_that_names_a_wait_beyond_the_bound_fails_the_run_which_says_how_long() -> None:
+    at_most = replace(LIMITED, retry_after_s=RETRY_AFTER_S_MAX)
+    beyond = replace(LIMITED, retry_after_s=RETRY_AFTER_S_MAX + 1)
+
+    assert isinstance(decided(failed(at_most))[0], CallModel)
+    assert decided(failed(beyond)) == [End(RunFailed(beyond, fold(begun()).usage))]
+
+
 def test_the_last_retry_s_failure_fails_the_run() -> None:
     hinted = replace(BUSY, retry_after_s=3.0)
 
@@ -208,7 +220,7 @@ def test_a_failure_for_good_fails_the_run_at_once() -> None:
 def test_a_lost_attempt_is_no_failure() -> None:
     log = [*failed(BUSY), MessageStarted("msg_2", "m"), CRASHED]
 
-    aborted = MessageAborted("msg_2", "its worker died")
+    aborted = MessageAborted("msg_2", "its worker died", usage=UNKNOWN)
     assert decided(log) == [Record((aborted,))]
     assert decided([*log, aborted]) == [CallModel("msg_3", ())]
 

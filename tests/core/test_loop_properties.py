@@ -33,6 +33,7 @@ from milepost.core.events import (
 )
 from milepost.core.messages import Message
 from milepost.core.state import State, fold, transcript
+from milepost.core.usage import Usage
 from tests.core.world import BY_CLIENT, DEADLINE_MS, GATED, MAX_STEPS, RULES, World
 
 E = TypeVar("E", bound=Event)
@@ -163,6 +164,19 @@ def test_what_was_begun_is_closed_and_what_was_asked_is_settled(world: World) ->
     assert questions == named(world, ApprovalDecided, ApprovalExpired, ApprovalWithdrawn)
     assert named(world, ToolCallStarted).keys() <= closed.keys()
     assert set(messages.values()) <= {1}
+
+
+@SETTINGS
+@given(worlds())
+def test_a_run_that_ends_has_used_what_its_log_says(world: World) -> None:
+    spent = [
+        event.usage
+        for event in world.log
+        if isinstance(event, MessageCompleted | MessageAborted | ToolResultCompressed)
+    ]
+    ended = [event.usage for event in world.log if isinstance(event, Terminal)]
+
+    assert ended in ([], [sum(spent, start=Usage())])
 
 
 @SETTINGS

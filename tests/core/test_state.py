@@ -37,7 +37,7 @@ from milepost.core.events import (
 )
 from milepost.core.messages import Message
 from milepost.core.state import CallStatus, State, evolve, fold, told, transcript
-from milepost.core.usage import Usage
+from milepost.core.usage import UNKNOWN, Usage
 from tests.core.logs import (
     BUSY,
     CRASHED,
@@ -98,6 +98,12 @@ def test_an_aborted_message_counts_as_a_failure_only_with_an_error() -> None:
 
     assert (failed.failures, failed.failure, failed.open_message) == (1, BUSY, None)
     assert (lost.failures, lost.failure, lost.open_message) == (0, None, None)
+
+
+def test_what_an_aborted_message_took_is_part_of_the_usage() -> None:
+    state = fold(calling(MessageAborted("msg_1", "its worker died", usage=UNKNOWN)))
+
+    assert state.usage == UNKNOWN
 
 
 def test_a_reply_forgets_the_failures_before_it() -> None:

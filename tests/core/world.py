@@ -288,7 +288,8 @@ class World:
         """The run is cancelled, or expires, while nobody holds it."""
         cancelled = RunCancelled("ann", None, (), self.state.usage)
         expired = RunExpired("deadline", self.state.usage)
-        self.write(closing(self.state, self.chance.choice((cancelled, expired))))
+        before, last = closing(self.state, self.chance.choice((cancelled, expired)))
+        self.write([*before, last])
 
     def _lose(self, why: str) -> None:
         self.in_hand.clear()

@@ -106,6 +106,16 @@ def test_a_listener_is_woken_by_what_is_published(hub: Hub) -> None:
         assert behind(tail, 0) == [1]
 
 
+def test_a_log_that_is_doubted_is_looked_at_again(hub: Hub) -> None:
+    with hub.listen("run_1") as (tail, woken):
+        tail.know(3)
+        hub.doubt("run_1")
+        hub.doubt("run_2")
+
+        assert woken.is_set()
+        assert tail.behind(3) is None
+
+
 def test_a_hint_wakes_only_where_it_is_news(hub: Hub) -> None:
     with hub.listen("run_1") as (tail, woken):
         hub.hint("run_1", 3)

@@ -21,9 +21,12 @@ TEXT = "Grüße, 👩‍🚀 e\u0301lan — 漢字."
 class Process:
     """A hub with its link, and what it is told about one run."""
 
-    def __init__(self, url: str, run_id: str) -> None:
+    def __init__(
+        self, url: str, run_id: str, on_change: Callable[[Exception | None], None] | None = None
+    ) -> None:
         self.hub = Hub()
-        self.link = self.hub.link = RedisLink(url, self.hub, retry_s=RETRY_S)
+        told = {} if on_change is None else {"on_change": on_change}
+        self.link = self.hub.link = RedisLink(url, self.hub, retry_s=RETRY_S, **told)
         self.run_id = run_id
 
     def publish(self, *seqs: int) -> None:
@@ -423,3 +426,50 @@ async def test_a_redis_that_is_not_there_is_asked_for_with_pauses(run_id: str) -
     await server.wait_closed()
 
     assert knocks[2] - knocks[0] >= RETRY_S
+
+
+async def test_a_loss_is_told_once_and_so_is_the_return(redis_url: str, run_id: str) -> None:
+    told: list[bool] = []
+    async with proxied(redis_url) as (url, proxy):
+        process = Process(url, run_id, on_change=lambda error: told.append(error is None))
+        task = asyncio.create_task(process.link.run())
+        await up(process)
+        await proxy.cut()
+        await down(process)
+        await attempted(process, 3)
+        await restarted(proxy)
+        await up(process)
+        task.cancel()
+        await asyncio.wait({task})
+
+    assert told == [True, False, True]
+
+
+async def test_a_redis_that_was_never_there_is_told_once(run_id: str, unused_tcp_port: int) -> None:
+    told: list[Exception | None] = []
+    url = f"redis://127.0.0.1:{unused_tcp_port}/0"
+    process = Process(url, run_id, on_change=told.append)
+    task = asyncio.create_task(process.link.run())
+    await attempted(process, 3)
+    task.cancel()
+    await asyncio.wait({task})
+
+    assert [type(error).__name__ for error in told] == ["ConnectionError"]
+
+
+async def attempted(process: Process, times: int) -> None:
+    """Wait until the link has tried to reach Redis so often in vain."""
+    tried = asyncio.Event()
+    left = times
+    tell = process.link._tell
+
+    def count(*, alive: bool) -> None:
+        nonlocal left
+        left -= 1
+        tell(alive=alive)
+        if left <= 0:
+            tried.set()
+
+    process.link._tell = count  # type: ignore[method-assign]  # counts, and does the same
+    await asyncio.wait_for(tried.wait(), TIMEOUT_S)
+    process.link._tell = tell  # type: ignore[method-assign]

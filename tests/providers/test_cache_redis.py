@@ -152,3 +152,24 @@ async def test_a_redis_that_answers_again_is_used_again(redis: Redis, key: str) 
     assert (failed, resting) == (None, None)
     assert [await cache.get(key) for _ in range(2)] == [b"value", b"value"]
     assert (await cache.stats()).failures == 2
+
+
+async def test_a_redis_that_is_left_alone_is_told_once_and_so_is_its_return(
+    redis: Redis, key: str
+) -> None:
+    told: list[str] = []
+    clock = Clock()
+    cache = RedisCache(redis, clock=clock, on_change=lambda error: told.append(str(error)))
+    await redis.lpush(VALUE_PREFIX + key, "a list, where a value should be")
+    await cache.get("another")
+    for _ in range(3):
+        await asyncio.gather(*(cache.get(key) for _ in range(2)))
+        clock.now += REST_S
+    await redis.delete(VALUE_PREFIX + key)
+
+    await cache.get(key)
+    await cache.get(key)
+
+    lost, back = told
+    assert "WRONGTYPE" in lost
+    assert back == "None"

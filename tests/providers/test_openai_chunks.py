@@ -130,6 +130,13 @@ def test_usage_in_odd_types_counts_as_none() -> None:
     assert decoded({"usage": usage}) == [Spent(Usage(cache_read_tokens=5))]
 
 
+def test_a_truth_value_is_no_count() -> None:
+    """Python takes it for a number, and no database column of numbers does."""
+    usage = {"prompt_tokens": True, "completion_tokens": 2}
+
+    assert decoded({"usage": usage}) == [Spent(Usage(output_tokens=2))]
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [

@@ -12,7 +12,7 @@ from genai_prices.types import ModelInfo
 
 from milepost.core.usage import Usage
 from milepost.providers.pricing import Pricing
-from milepost.providers.tariff import make_tariff
+from milepost.providers.tariff import make_tariff, plain_tariff
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NIGHT = datetime(2026, 11, 21, 20, tzinfo=UTC)
@@ -66,6 +66,12 @@ def test_an_unknown_price_is_none_and_not_zero(provider: str, model: str) -> Non
 
 def test_the_demo_is_free() -> None:
     assert Pricing().cost_nanos("demo", "anything", USAGE) == 0
+
+
+def test_what_is_free_may_be_given_a_price() -> None:
+    own = {"demo/offline": plain_tariff(Decimal(1), Decimal(1), None, None)}
+
+    assert Pricing(own=own).cost_nanos("demo", "offline", Usage(input_tokens=3)) == 3_000
 
 
 def test_an_address_says_more_than_a_name() -> None:
@@ -139,3 +145,13 @@ def theirs(vendor: str, model: ModelInfo, now: datetime) -> int:
     provider = next(known for known in priced_providers if known.id == vendor)
     price = model.calc_price(usage, provider, genai_request_timestamp=now)
     return round(price.total_price * Decimal(10**9))
+
+
+def test_a_price_of_ones_own_goes_before_the_list_wherever_the_model_is_served() -> None:
+    own = {"openai/gpt-4o": plain_tariff(Decimal(1), Decimal("2.5"), Decimal("0.1"), None)}
+    pricing = Pricing({"openai": "http://127.0.0.1:8080/v1"}, own=own)
+
+    cost = pricing.cost_nanos("openai", "gpt-4o", USAGE)
+
+    assert cost == (400 + 100) * 1_000 + 500 * 100 + 100 * 2_500
+    assert pricing.cost_nanos("openai", "gpt-4o-mini", USAGE) is None

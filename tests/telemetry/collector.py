@@ -18,6 +18,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.endpoint = ""
+        self.status = 200
         self.bodies: list[bytes] = []
         self.paths: list[str] = []
         self.gate = threading.Event()
@@ -72,8 +73,9 @@ def listening() -> Iterator[Collector]:
 
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            status = collector.status
             collector.take(self.path, self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

@@ -1,8 +1,9 @@
 """Export over OTLP/HTTP to a real collector on a socket, and to none at all."""
 
+import logging
 import queue
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
@@ -26,6 +27,7 @@ from milepost.telemetry.export import BATCH_MAX, QUEUE_MAX, Exporter
 from milepost.telemetry.spans import SpanFold
 from tests.telemetry.collector import WAIT_S, Collector, attributes_of, listening
 from tests.telemetry.run_logs import MODEL, RUN_ID, LogWriter, asking, begun
+from tests.telemetry.spoken import spoken
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
 SERVER_KIND = OtlpSpan.SpanKind.SPAN_KIND_SERVER
@@ -250,3 +252,63 @@ def test_a_span_that_cannot_be_encoded_does_not_stop_the_next(collector: Collect
 
     assert dropped == [BATCH_MAX]
     assert [span.span_id.hex() for span in collector.all_spans] == [f"{1:016x}"]
+
+
+@pytest.fixture
+def heard(caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, object]]]:
+    """Return what is logged from here on, without what the SDK has to say."""
+    caplog.set_level(logging.INFO)
+
+    def heard() -> list[dict[str, object]]:
+        foreign = [each.name for each in caplog.records if not each.name.startswith("milepost.")]
+        assert foreign == []
+        return spoken(caplog, "telemetry")
+
+    return heard
+
+
+def test_a_collector_that_fails_is_named_once_with_the_reason_and_once_when_it_works_again(
+    collector: Collector, heard: Callable[[], list[dict[str, object]]]
+) -> None:
+    collector.status = 400
+    exporter = Exporter(collector.endpoint)
+    for _ in range(3):
+        collector.arrived.clear()
+        exporter.export(filler(BATCH_MAX))
+        assert collector.arrived.wait(WAIT_S)
+    collector.arrived.clear()
+    collector.status = 200
+    exporter.export(filler(BATCH_MAX))
+    exporter.close()
+
+    failing, working = heard()
+    assert (failing["level"], failing["event"]) == ("warning", "spans are not delivered")
+    assert (failing["dropped"], "waiting" in failing) == (BATCH_MAX, True)
+    assert "400" in str(failing["why"])
+    assert (working["level"], working["event"]) == ("info", "spans are delivered again")
+    assert working["dropped"] == 3 * BATCH_MAX
+
+
+def test_without_a_collector_one_line_says_so(
+    heard: Callable[[], list[dict[str, object]]],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    dropped: queue.Queue[int] = queue.Queue()
+    exporter = Exporter(endpoint, on_dropped=dropped.put)
+
+    exporter.export(filler(3))
+    exporter.close(timeout_s=0.1)
+    exporter._thread.join(WAIT_S)
+
+    [line] = heard()
+    assert (line["event"], line["dropped"]) == ("spans are not delivered", 3)
+    assert "refused" in str(line["why"])
+
+
+def test_a_collector_that_works_is_not_worth_a_line(
+    collector: Collector, heard: Callable[[], list[dict[str, object]]]
+) -> None:
+    export(collector, filler(1))
+
+    assert heard() == []

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from milepost.telemetry.logs import configure, logger, mask
+from milepost.telemetry.logs import WORDY, configure, logger, mask
 
 KEY = "mp_Zm9vYmFyYmF6cXV4"
 
@@ -21,6 +21,8 @@ def root_as_it_was() -> Iterator[None]:
     for handler in set(root.handlers) - set(handlers):
         root.removeHandler(handler)
     root.setLevel(level)
+    for name in WORDY:
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -62,10 +64,27 @@ def test_a_logger_that_was_made_before_heeds_the_configuration(
 def test_libraries_speak_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", json=True)
 
-    logging.getLogger("uvicorn.error").info("listening on %s", "127.0.0.1")
+    logging.getLogger("aiohttp.client").info("listening on %s", "127.0.0.1")
 
     [line] = lines(capsys)
-    assert (line["event"], line["logger"]) == ("listening on 127.0.0.1", "uvicorn.error")
+    assert (line["event"], line["logger"]) == ("listening on 127.0.0.1", "aiohttp.client")
+
+
+def test_what_libraries_tell_of_themselves_is_heard_at_debug_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wordy = logging.getLogger("alembic.runtime.migration")
+
+    configure("info", json=True)
+    wordy.info("Context impl SQLiteImpl.")
+    wordy.warning("Something is wrong.")
+    configure("debug", json=True)
+    wordy.info("Will assume non-transactional DDL.")
+
+    assert [line["event"] for line in lines(capsys)] == [
+        "Something is wrong.",
+        "Will assume non-transactional DDL.",
+    ]
 
 
 def test_a_second_configuration_replaces_the_first(capsys: pytest.CaptureFixture[str]) -> None:

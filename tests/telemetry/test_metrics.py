@@ -171,3 +171,15 @@ def test_two_processes_worth_of_metrics_do_not_know_each_other() -> None:
 
 def test_a_page_does_not_say_when_each_series_began() -> None:
     assert b"_created" not in Metrics().render({"running": 1})
+
+
+def test_redis_is_in_the_metrics_only_where_there_should_be_one() -> None:
+    without, metrics = Metrics(), Metrics()
+
+    metrics.set_redis_up(up=True)
+    up = samples(metrics)["milepost_redis_up"]
+    metrics.set_redis_up(up=False)
+    down = samples(metrics)["milepost_redis_up"]
+
+    assert (up, down) == (1, 0)
+    assert "milepost_redis_up" not in samples(without)

@@ -36,12 +36,15 @@ from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.repetition import ToolEffect, may_repeat
 from milepost.core.state import CallStatus, OpenCall, State
+from milepost.core.usage import UNKNOWN
 
 CRASHES_MAX = 3
+RETRY_AFTER_S_MAX = 60.0
 
 UNKNOWN_OUTCOME = Failure(
     "outcome_unknown",
-    "The worker died while this tool ran, so it may or may not have acted. Do not assume either,"
+    "The worker that ran this tool was lost before it could say what came of it, so the tool may"
+    " or may not have acted. Do not assume either,"
     " and do not repeat it before you have verified what happened.",
 )
 SKIPPED = Failure("skipped", "Skipped: the result of another call has ended the run.")
@@ -176,7 +179,8 @@ def decide(state: State, rules: Rules, now_ms: int) -> tuple[Effect, ...]:
     if state.deadline_ms is not None and now_ms >= state.deadline_ms:
         return (End(RunExpired("deadline", state.usage)),)
     if state.message_lost and state.open_message:
-        return (Record((MessageAborted(state.open_message, "its worker died"),)),)
+        lost = MessageAborted(state.open_message, "its worker died", usage=UNKNOWN)
+        return (Record((lost,)),)
     if state.crashes >= CRASHES_MAX:
         return () if state.waiting else (Park("operator", ()),)
     if state.calls:
@@ -355,6 +359,9 @@ def _decide_retry(state: State, failure: Failure, rules: Rules) -> tuple[Effect,
     limits = rules.limits
     if not failure.retryable or state.failures > limits.model_retries:
         return (End(RunFailed(replace(failure, retry_after_s=None), state.usage)),)
+    if failure.retry_after_s and failure.retry_after_s > RETRY_AFTER_S_MAX:
+        # A run that waits keeps its worker's slot: whoever created it is told when to come back.
+        return (End(RunFailed(failure, state.usage)),)
     wait_s = limits.retry_backoff_s * state.failures
     if failure.code == "provider_rate_limited":
         wait_s += limits.rate_limit_cooldown_s * state.failures

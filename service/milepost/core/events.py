@@ -5,7 +5,7 @@ grows, but a field never changes its meaning: logs are kept as long as their run
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from milepost.core.json import Json
@@ -189,7 +189,7 @@ class StepCompleted:
 
 @dataclass(frozen=True, slots=True)
 class MessageStarted:
-    """A model is about to be called; written before the call, so that its cost is never unknown."""
+    """A model is about to be called; written before the call, so that none is forgotten."""
 
     type: ClassVar = "message.started"
     message_id: str
@@ -212,12 +212,13 @@ class MessageCompleted:
 
 @dataclass(frozen=True, slots=True)
 class MessageAborted:
-    """The message will not be completed: what was shown of it is void."""
+    """The message will not be completed: what was shown of it is void, but may cost something."""
 
     type: ClassVar = "message.aborted"
     message_id: str
     reason: str
     error: Failure | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """How ids look: a prefix for the resource and a UUIDv7 body that sorts by time (RFC 9562)."""
 
-import base64
 import hashlib
 
 _RANDOM_BITS = 74
@@ -26,5 +25,4 @@ def message_id(ordinal: int) -> str:
 
 def idempotency_key(run_id: str, call: str) -> str:
     """Return what a tool passes on, so that the other side can tell a repetition."""
-    body = hashlib.sha256(f"{run_id}\n{call}".encode()).digest()
-    return base64.b32encode(body).decode().lower()[:26]
+    return hashlib.sha256(f"{run_id}\n{call}".encode()).hexdigest()[:32]

@@ -159,11 +159,8 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             )
         case MessageCompleted():
             return _reply(state, event)
-        case MessageAborted(_, _, error):
-            failures = state.failures + 1 if error else state.failures
-            return replace(
-                state, open_message=None, message_lost=False, failures=failures, failure=error
-            )
+        case MessageAborted():
+            return _abort(state, event)
         case ToolCallRequested():
             return _request(state, event)
         case ToolCallStarted():
@@ -265,6 +262,17 @@ def _reply(state: State, event: MessageCompleted) -> State:
         failures=0,
         failure=None,
         crashes=0,
+        usage=state.usage + event.usage,
+    )
+
+
+def _abort(state: State, event: MessageAborted) -> State:
+    return replace(
+        state,
+        open_message=None,
+        message_lost=False,
+        failures=state.failures + 1 if event.error else state.failures,
+        failure=event.error,
         usage=state.usage + event.usage,
     )
 

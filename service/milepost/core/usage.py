@@ -10,6 +10,7 @@ class Usage:
     """What model calls took. Money is in nano-dollars, so that a small call is not rounded to 0.
 
     `cost_nanos` counts what has a price; `unpriced_calls` says how many calls had none.
+    `unknown_calls` were begun, and nobody learned what they took: they are in no other number.
     `saved_*` is what cached replies would have taken: shown, never billed.
     """
 
@@ -21,6 +22,7 @@ class Usage:
     model_calls: int = 0
     cost_nanos: int = 0
     unpriced_calls: int = 0
+    unknown_calls: int = 0
     saved_input_tokens: int = 0
     saved_output_tokens: int = 0
     saved_cost_nanos: int = 0
@@ -36,7 +38,12 @@ class Usage:
             self.model_calls + other.model_calls,
             self.cost_nanos + other.cost_nanos,
             self.unpriced_calls + other.unpriced_calls,
+            self.unknown_calls + other.unknown_calls,
             self.saved_input_tokens + other.saved_input_tokens,
             self.saved_output_tokens + other.saved_output_tokens,
             self.saved_cost_nanos + other.saved_cost_nanos,
         )
+
+
+UNKNOWN = Usage(unknown_calls=1)
+"""What a call took that was begun and cut off: its vendor bills it, and told nobody how much."""

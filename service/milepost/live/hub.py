@@ -188,6 +188,12 @@ class Hub:
             tail.know(seq)
             tail.wake()
 
+    def doubt(self, run_id: str) -> None:
+        """Have whoever listens look at the run's log again: it is not what it was known to be."""
+        if tail := self._tails.get(run_id):
+            tail.known = None
+            tail.wake()
+
     def write(self, run_id: str, text: LiveText, piece: str) -> None:
         """Add `piece` to a text that is being written here."""
         text.text += piece

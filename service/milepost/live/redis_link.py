@@ -6,7 +6,7 @@ processes, and events are found by polling.
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -42,16 +42,32 @@ def _buffer(run_id: str, kind: str, id_: str) -> str:
     return f"milepost:live:{run_id}:{kind}:{id_}"
 
 
-class RedisLink:
-    """Sends what the hub says, coalesced, and brings what other processes say."""
+def _unheard(_: Exception | None) -> None:
+    """Nobody wants to know."""
 
-    def __init__(self, url: str, hub: Hub, *, retry_s: float = RETRY_S) -> None:
+
+class RedisLink:
+    """Sends what the hub says, coalesced, and brings what other processes say.
+
+    `on_change` is told when Redis begins to answer (None), and why it no longer does; once each.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        hub: Hub,
+        *,
+        retry_s: float = RETRY_S,
+        on_change: Callable[[Exception | None], None] = _unheard,
+    ) -> None:
         self._redis = _connect(url, SOCKET_TIMEOUT_S)
         # A reader waits as long as it takes: a socket time-out would be an error.
         self._listening = _connect(url, None)
         self._pubsub = self._listening.pubsub(ignore_subscribe_messages=False)
         self._hub = hub
         self._retry_s = retry_s
+        self._on_change = on_change
+        self._answered: bool | None = None
         self._seqs: dict[str, int] = {}
         self._bells: set[str] = set()
         self._texts: deque[tuple[str, LiveText, str, int]] = deque(maxlen=OUT_MAX)
@@ -184,12 +200,14 @@ class RedisLink:
             try:
                 await self._pubsub.subscribe(_BELLS, *map(_channel, self._wanted))
                 self._tell(alive=True)
+                self._note(None)
                 while not _is_cancelled():
                     message = await self._pubsub.get_message(timeout=None)
                     if message:
                         await self._heard(message)
-            except (RedisError, OSError):
+            except (RedisError, OSError) as error:
                 self._tell(alive=False)
+                self._note(error)
                 with suppress(RedisError, OSError):
                     await self._pubsub.aclose()
             await asyncio.sleep(self._retry_s)
@@ -198,6 +216,12 @@ class RedisLink:
         now, no_more = (self.up, self.down) if alive else (self.down, self.up)
         no_more.clear()
         now.set()
+
+    def _note(self, error: Exception | None) -> None:
+        answers = error is None
+        if answers is not self._answered:
+            self._answered = answers
+            self._on_change(error)
 
     async def _heard(self, message: dict[str, Any]) -> None:
         channel = message["channel"].decode()

@@ -46,11 +46,16 @@ def connect(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
+def _unheard(_: Exception | None) -> None:
+    """Nobody wants to know."""
+
+
 class RedisCache:
     """Asks Redis, and takes whatever goes wrong there for a miss.
 
     After a failure Redis is left alone for `REST_S`; then one caller tries it, while the others
     still go without. So a dead Redis costs nobody anything, but that one caller `OPERATION_S_MAX`.
+    `on_change` is told why Redis is left alone, and with None that it answers again; once each.
     """
 
     def __init__(
@@ -59,10 +64,12 @@ class RedisCache:
         *,
         clock: Callable[[], float] = time.monotonic,
         new_token: Callable[[], str] = secrets.token_hex,
+        on_change: Callable[[Exception | None], None] = _unheard,
     ) -> None:
         self._redis = redis
         self._clock = clock
         self._new_token = new_token
+        self._on_change = on_change
         self._rests_until: float | None = None
         self._hits = self._misses = self._failures = 0
 
@@ -129,12 +136,20 @@ class RedisCache:
         try:
             async with asyncio.timeout(OPERATION_S_MAX):
                 answer = await operation()
-        except (RedisError, OSError):
+        except (RedisError, OSError) as error:
             self._failures += 1
-            self._rests_until = self._clock() + REST_S
+            self._rest(error)
             return otherwise
-        self._rests_until = None
+        if self._rests_until is not None:
+            self._rests_until = None
+            self._on_change(None)
         return answer
+
+    def _rest(self, error: Exception) -> None:
+        rested = self._rests_until is not None
+        self._rests_until = self._clock() + REST_S
+        if not rested:
+            self._on_change(error)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -218,4 +218,4 @@ def _count(usage: Mapping[str, object], *path: str) -> int:
     value: object = usage
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, int) and 0 <= value <= TOKENS_MAX else 0
+    return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0  # True is no count

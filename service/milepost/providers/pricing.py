@@ -1,19 +1,21 @@
-"""What a model call costs, by the price list that genai-prices carries: never the network."""
+"""What a model call costs, by a list of one's own or that of genai-prices: never the network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from milepost.core.usage import Usage
-from milepost.providers.tariff import Tariff, make_tariff
+from milepost.providers.tariff import Tariff, make_tariff, plain_tariff
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
 
 FREE = frozenset({"demo"})
 MODELS_MAX = 10_000
+_NOTHING = plain_tariff(Decimal(0), Decimal(0), None, None)
 
 
 def _now() -> datetime:
@@ -24,17 +26,20 @@ class Pricing:
     """Prices calls in nano-dollars, in microseconds once a model is known.
 
     A provider is looked up by its base URL where `base_urls` has one, since a name says nothing:
-    a server of one's own may call itself `openai` and serve `gpt-4o`. Else by its name.
+    a server of one's own may call itself `openai` and serve `gpt-4o`. Else by its name. What is in
+    `own`, by `provider/model`, goes before the list.
     """
 
     def __init__(
         self,
         base_urls: Mapping[str, str] | None = None,
         *,
+        own: Mapping[str, Tariff] | None = None,
         free: frozenset[str] = FREE,
         now: Callable[[], datetime] = _now,
     ) -> None:
         self._base_urls = dict(base_urls or {})
+        self._own = dict(own or {})
         self._free = free
         self._now = now
         self._price_list: DataSnapshot | None = None
@@ -49,8 +54,6 @@ class Pricing:
 
         `input_tokens` includes the cached ones, `output_tokens` the reasoning, as OpenAI counts.
         """
-        if provider in self._free:
-            return 0
         key = (provider, model)
         if key not in self._tariffs:
             if len(self._tariffs) >= MODELS_MAX:
@@ -60,6 +63,10 @@ class Pricing:
         return None if tariff is None else tariff.cost_nanos(usage, self._now)
 
     def _find(self, provider: str, model: str) -> Tariff | None:
+        if (own := self._own.get(f"{provider}/{model}")) is not None:
+            return own
+        if provider in self._free:
+            return _NOTHING
         price_list = self._price_list = self._price_list or _read_price_list()
         base_url = self._base_urls.get(provider)
         name = None if base_url else provider

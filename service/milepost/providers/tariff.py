@@ -1,4 +1,4 @@
-"""One model's prices, taken from genai-prices once and kept as integers."""
+"""One model's prices, read once from genai-prices or a file, and kept as integers."""
 
 from __future__ import annotations
 
@@ -90,6 +90,26 @@ def make_tariff(info: ModelInfo) -> Tariff | None:
     if not known or len(known) < len(listed):
         return None
     return Tariff(known[0][1], tuple(known[1:]))
+
+
+def plain_tariff(
+    per_input: Decimal,
+    per_output: Decimal,
+    per_cache_read: Decimal | None,
+    per_cache_write: Decimal | None,
+) -> Tariff:
+    """Return prices in dollars for a million tokens that hold always, and for calls of any size."""
+    input_rate, output_rate = Rate(_nanos(per_input)), Rate(_nanos(per_output))
+    return Tariff(
+        Rates(
+            input=input_rate,
+            cache_read=_rate(per_cache_read, input_rate),
+            cache_write=_rate(per_cache_write, input_rate),
+            output=output_rate,
+            reasoning=output_rate,
+            call_nanos=0,
+        )
+    )
 
 
 def _condition(priced: ConditionalPrice) -> Callable[[datetime], bool]:

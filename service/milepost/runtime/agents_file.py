@@ -1,7 +1,7 @@
 """Agents from files, applied at start: `[[agents]]` tables in TOML, or a list in YAML."""
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from milepost.runtime.agent_spec import AgentSpec, agent_of
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.journal import Ports
 from milepost.store import agents
+from milepost.telemetry.logs import logger
 
 
 def read_agents(path: Path) -> list[Agent]:
@@ -21,28 +22,46 @@ def read_agents(path: Path) -> list[Agent]:
     try:
         text = path.read_text(encoding="utf-8")
         document: Any = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ConfigurationError(
+            f"agents file {path} cannot be read: {error.strerror}; name it with --agents"
+        ) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"agents file {path}: {error}") from error
     described = document.get("agents") if isinstance(document, dict) else None
     if not isinstance(described, list):
         raise ConfigurationError(f"agents file {path} has no list `agents`")
+    return [_agent(path, number, each) for number, each in enumerate(described, start=1)]
+
+
+def _agent(path: Path, number: int, described: object) -> Agent:
     try:
-        return [agent_of(AgentSpec.model_validate(each)) for each in described]
+        return agent_of(AgentSpec.model_validate(described))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(f"agents file {path}: {place}: {first['msg']}") from error
+        place = ".".join(["agents", str(number), *map(str, first["loc"])])
+        said = "no such field" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ConfigurationError(f"agents file {path}: {place}: {said}") from error
 
 
-async def apply_agents(tenant: str, wanted: Iterable[Agent], ports: Ports) -> None:
-    """Make the tenant's agents as described: new ones, and new versions of those that differ."""
-    for agent in wanted:
-        await ports.store.write(
-            agents.apply(
-                tenant,
-                agent.name,
-                encode_definition(agent),
-                agent_id=ports.new_id("agt"),
-                now_ms=ports.clock(),
+async def apply_agents(tenant: str, wanted: Mapping[str, Iterable[Agent]], ports: Ports) -> None:
+    """Make the tenant's agents as described: new ones, and new versions of those that differ.
+
+    `wanted` has them by the file that describes them, which the log names with each new version:
+    it may undo what somebody changed over the API.
+    """
+    log = logger("agents")
+    for source, described in wanted.items():
+        for agent in described:
+            now = ports.clock()
+            row = await ports.store.write(
+                agents.apply(
+                    tenant,
+                    agent.name,
+                    encode_definition(agent),
+                    agent_id=ports.new_id("agt"),
+                    now_ms=now,
+                )
             )
-        )
+            if row.changed_ms == now:
+                log.info(f"agent {agent.name}: version {row.version} from {source}")

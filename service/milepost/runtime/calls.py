@@ -30,11 +30,13 @@ from milepost.core.model import (
     RequestedCall,
     TextDelta,
 )
-from milepost.core.usage import Usage
+from milepost.core.usage import UNKNOWN, Usage
 from milepost.live.hub import Hub
 from milepost.live.writer import LiveWriter
 from milepost.providers.assemble import Assembly
+from milepost.providers.failures import STREAM_CUT
 from milepost.providers.pricing import Pricing
+from milepost.runtime import notices
 from milepost.runtime.clock import Clock
 from milepost.store.records import Claim
 from milepost.tools import Invoker, Registry, ToolContext
@@ -44,6 +46,10 @@ TOO_MANY = Failure(
     "too_many_calls",
     f"a step may make {CALLS_PER_STEP_MAX} calls; make this one in the next, if it is needed still",
 )
+
+# A vendor that fell silent, or whose stream broke, had taken the request; one that answers 504
+# has refused it.
+_AT_WORK = frozenset({STREAM_CUT, "provider_timeout"})
 
 
 class ModelCall:
@@ -79,6 +85,8 @@ class ModelCall:
         age_s: float | None = None
         try:
             async for delta in provider.stream(request):
+                if first_ms is None:
+                    first_ms = clock()
                 assembly.feed(delta)
                 match delta:
                     case CachedDelta(age_s):
@@ -89,12 +97,11 @@ class ModelCall:
                         thought.write(clean_text(piece))
                     case _:
                         pass  # What only the whole reply needs: a cached one is there at once.
-                if first_ms is None:
-                    first_ms = clock()
             reply = assembly.reply()
         except ProviderError as error:
             failure = _failure(error)
-            return [MessageAborted(message_id, failure.message, failure)]
+            usage = usage_of_failure(error, spoken=first_ms is not None)
+            return [MessageAborted(message_id, failure.message, failure, usage)]
         finally:
             text.close()
             thought.close()
@@ -158,6 +165,15 @@ def _priced(reply: Reply, pricing: Pricing, agent: Agent) -> Usage:
     return replace(usage, model_calls=1, cost_nanos=cost or 0, unpriced_calls=unpriced)
 
 
+def usage_of_failure(error: ProviderError, *, spoken: bool) -> Usage:
+    """Return what a call took that came to nothing: nobody knows, once its vendor was at work.
+
+    A vendor that was not reached, or that refused the request, bills nothing.
+    """
+    at_work = spoken or (error.code in _AT_WORK and error.status is None)
+    return UNKNOWN if at_work else Usage()
+
+
 def _parsed(text: str) -> tuple[dict[str, Json], str | None]:
     """Return a call's arguments; or none, and the text that is no JSON object."""
     try:
@@ -186,6 +202,7 @@ async def run_tool(
         limit_s = tool.timeout_s or timeout_s
         result = await invoker.invoke(tool, effect.arguments, context, timeout_s=limit_s)
     except ToolError as error:
+        notices.tool_failed(error, context.run_id, effect.call.id, tool.name)
         failure = Failure(error.code, clean_text(str(error)), error.retryable)
         return [ToolCallFailed(effect.call.id, failure, clock() - started_ms)]
     took_ms = clock() - started_ms

@@ -12,6 +12,7 @@ from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
+from milepost.runtime.calls import usage_of_failure
 from milepost.telemetry.logs import logger
 
 SUMMARY_TOKENS_MIN = 128
@@ -39,8 +40,11 @@ class Compressor:
         """Return what the model reads instead of the result, marked with its original length."""
         try:
             reply = await self._ask(effect, tenant, threshold_chars)
-        except (ProviderError, InvalidError) as error:
+        except InvalidError as error:
             return self._cut(effect, threshold_chars, type(error).__name__, Usage())
+        except ProviderError as error:
+            usage = usage_of_failure(error, spoken=False)
+            return self._cut(effect, threshold_chars, type(error).__name__, usage)
         usage = self._priced(effect.opening.model, reply)
         summary = clean_text(reply.text).strip()
         if reply.finish_reason == "length":

@@ -14,7 +14,13 @@ from milepost.store.keys import KeyRow, NewKey
 from milepost.store.work import Work
 
 Scope = Literal[
-    "runs:read", "runs:write", "approvals:decide", "agents:write", "users:act_as", "admin"
+    "runs:read",
+    "runs:write",
+    "approvals:decide",
+    "agents:write",
+    "users:act_as",
+    "metrics:read",
+    "admin",
 ]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 

@@ -1,28 +1,39 @@
 """One run in a worker's hands, from its claim to where it ends, waits or is handed back."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from milepost.core.agents import Agent
 from milepost.core.codec import decode
 from milepost.core.decide import CallModel, CallTool, CompressResult
-from milepost.core.errors import InvalidError, OverloadedError
-from milepost.core.events import Event, Failure, MessageAborted, RunRetrying, SessionLoaded
+from milepost.core.errors import FencedError, InvalidError, OverloadedError
+from milepost.core.events import (
+    Event,
+    Failure,
+    MessageAborted,
+    ModelRetried,
+    RunResumed,
+    RunRetrying,
+    SessionLoaded,
+)
 from milepost.core.ids import idempotency_key
 from milepost.core.messages import Message
 from milepost.core.model import ModelRequest
 from milepost.core.prompt import prompt
 from milepost.core.repetition import may_repeat
 from milepost.core.state import State, evolve
+from milepost.core.usage import UNKNOWN
 from milepost.live.frames import Frame
 from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
+from milepost.runtime import notices
 from milepost.runtime.calls import ModelCall, run_tool
 from milepost.runtime.compressing import Compressor
+from milepost.runtime.cutoff import cut_off
 from milepost.runtime.history import History
 from milepost.runtime.journal import Journal, Ports, Stamped, folded
 from milepost.runtime.letters import events_of
@@ -35,9 +46,10 @@ from milepost.telemetry.spans import SpanFold
 from milepost.tools import Invoker, Registry, ToolContext, preview
 
 INBOX_POLL_S = 1.0
+LEASE_PAUSE_S = 0.1
 DEADLINE_SLACK_S = 0.002
 SETTLE_TRIES_MAX = 100
-STOP_TRIES = 3
+_TAKEN_OVER = frozenset({"crash", "outage", "drain"})
 
 
 class Lease(Protocol):
@@ -49,7 +61,10 @@ class Lease(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What runs are driven with: everything that does not differ from run to run."""
+    """What runs are driven with: everything that does not differ from run to run.
+
+    `tools` are the installation's; `tools_of` adds those that a tenant has declared itself.
+    """
 
     ports: Ports
     providers: Catalog
@@ -58,8 +73,10 @@ class Means:
     pricing: Pricing
     lease: Lease
     drain_s: float = 20.0
-    stop_s: float = 6.0  # Less than a cancellation's grace.
+    lease_wait_s: float = 2.0  # Its thread tries twice a second while the database is away.
+    stop_s: float = 4.0  # More than the invoker needs, and less than a cancellation's grace.
     content: bool = False
+    tools_of: Callable[[str], Awaitable[Registry]] | None = None
 
 
 async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
@@ -74,7 +91,7 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
         entries = await means.ports.store.read(
             log.read_all(claim.tenant, claim.run_id, through=claim.head)
         )
-    state = State()
+    state, event = State(), None
     spans = SpanFold(
         claim.run_id,
         claim.trace_parent,
@@ -87,6 +104,8 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
         if event := decode(entry.type, entry.data):
             state = evolve(state, event)
             spans.feed(entry.seq, entry.time_ms, event)
+    if isinstance(event, RunResumed) and event.why in _TAKEN_OVER:
+        notices.run_taken_over(event, claim.run_id)
     last = entries[-1]
     shown = Frame(claim.run_id, last.seq, last.type, last.time_ms, last.data.encode())
     means.ports.hub.publish(claim.run_id, [shown])
@@ -109,6 +128,7 @@ class Drive:
             preview,
         )
         self._works: dict[asyncio.Task[list[Event]], Call] = {}
+        self._broken: BaseException | None = None
         self._draining = False
         self._woken: asyncio.Event | None = None
 
@@ -152,10 +172,27 @@ class Drive:
         settlement = await self._commit(happened)
         if settlement.leaves:
             return True
+        if self._broken:
+            raise self._broken
         base = self._journal.head - len(settlement.happened)
+        if settlement.calls:
+            await self._await_lease()
         for effect, offset in settlement.calls:
             self._begin(effect, base + offset)
         return False
+
+    async def _await_lease(self) -> None:
+        """Wait out the moment in which the database is back, and our lease is not yet.
+
+        What the log says is begun would else be taken for lost, although it never began.
+        """
+        for _ in range(round(self._means.lease_wait_s / LEASE_PAUSE_S)):
+            try:
+                self._means.lease.check()
+            except FencedError:
+                await asyncio.sleep(LEASE_PAUSE_S)
+            else:
+                return
 
     async def _commit(self, happened: list[Stamped]) -> Settlement:
         """Write an iteration; where a message came in meanwhile, read it and settle anew."""
@@ -192,9 +229,7 @@ class Drive:
         if journal.inbox_known <= seen:
             return read_to
         claim = journal.claim
-        count, letters = await self._means.ports.store.read(
-            log.inbox(claim.tenant, claim.run_id, seen)
-        )
+        count, letters = await self._means.ports.store.inbox(claim.tenant, claim.run_id, seen)
         if not letters:
             # What the count stands for was read before, or the bell was rung for nothing.
             journal.inbox_seen = journal.inbox_known = count
@@ -218,10 +253,16 @@ class Drive:
         return happened
 
     def _collect(self) -> list[Stamped]:
+        """Take what has ended. A call that raised ends the drive, but loses no sibling's result."""
         happened: list[Stamped] = []
         for task in [task for task in self._works if task.done()]:
-            del self._works[task]
-            happened += self._journal.stamp(*task.result())
+            effect = self._works.pop(task)
+            if task.cancelled():
+                happened += self._journal.stamp(cut_off(effect))
+            elif error := task.exception():
+                self._broken = self._broken or error
+            else:
+                happened += self._journal.stamp(*task.result())
         return happened
 
     def _wake(self, _: object = None) -> None:
@@ -245,11 +286,14 @@ class Drive:
                 return self._compress(effect)
 
     async def _call_model(self, effect: CallModel, seq: int) -> list[Event]:
-        if effect.wait_s:
-            await asyncio.sleep(effect.wait_s)
-            self._means.lease.check()
         journal, means = self._journal, self._means
         agent = journal.agent
+        for event in effect.opening:
+            if isinstance(event, ModelRetried):
+                notices.model_retried(event, journal.claim.run_id, agent.model)
+        if effect.wait_s:
+            await asyncio.sleep(effect.wait_s)
+            means.lease.check()
         try:
             provider = means.providers.get(agent.provider)
         except InvalidError as error:
@@ -304,15 +348,17 @@ class Drive:
                 task.cancel()
         if self._works:
             await asyncio.wait(self._works, timeout=self._means.drain_s)
-        finished = [task for task in self._works if task.done() and not task.cancelled()]
-        for task in finished:
+        for task in [task for task in self._works if task.cancelled()]:
             del self._works[task]
-            happened += self._journal.stamp(*task.result())
+        happened += self._collect()
         await self._stop_works()
         state = self._journal.state
         if state.open_message and not _closes(happened, state.open_message):
-            happened += self._journal.stamp(MessageAborted(state.open_message, "handed back"))
+            aborted = MessageAborted(state.open_message, "handed back", usage=UNKNOWN)
+            happened += self._journal.stamp(aborted)
         await self._release(happened)
+        if self._broken:
+            raise self._broken
         return True
 
     async def _release(self, happened: list[Stamped]) -> None:
@@ -328,18 +374,17 @@ class Drive:
                 # The next worker reads it; only the count must be right for the change to stand.
                 journal.inbox_seen += 1
                 continue
+            notices.run_handed_back(journal.claim.run_id)
             return
 
     async def _stop_works(self) -> None:
         """Cancel what is in hand. What will not be cancelled is left behind: the run goes on."""
-        pending = set(self._works)
+        works = set(self._works)
         self._works.clear()
-        for _ in range(STOP_TRIES):
-            if not pending:
-                return
-            for task in pending:
-                task.cancel()
-            _, pending = await asyncio.wait(pending, timeout=self._means.stop_s / STOP_TRIES)
+        for task in works:
+            task.cancel()
+        if works:
+            await asyncio.wait(works, timeout=self._means.stop_s)
 
     def _loaded(self) -> SessionLoaded:
         return SessionLoaded(self._journal.claim.turns, len(self._history))
@@ -351,6 +396,8 @@ def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
 
 async def drive(claim: Claim, agent: Agent, history: History, means: Means) -> Drive:
     """Load the run and return what drives it."""
+    if means.tools_of is not None:
+        means = replace(means, tools=await means.tools_of(claim.tenant))
     journal = await load(claim, agent, means)
     past = await history.before(claim, _turns_seen(journal.state, claim))
     return Drive(journal, past, means)

@@ -1,46 +1,68 @@
 """Ending a run from outside, when no worker holds it or the one that does will not let go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from milepost.core.codec import decode, encode
-from milepost.core.events import RunCancelled, Terminal
-from milepost.core.state import State, fold
+from milepost.core.events import Event, MessageAborted, MessageStarted, RunCancelled, Terminal
+from milepost.core.state import State, evolve, fold
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.journal import Ports, ending
+from milepost.runtime.letters import events_of
 from milepost.runtime.settle import closing, in_hand
-from milepost.store import log, runs
-from milepost.store.records import Entry
-from milepost.store.runs import Ending, RunRow
+from milepost.store import idempotency, log, runs
+from milepost.store.idempotency import Asked
+from milepost.store.records import Entry, InboxMessage, LogEntry, UsageRow
+from milepost.store.runs import Ending, RunRow, StaleError
+from milepost.store.work import Work
 
 
-async def end_run(ports: Ports, row: RunRow, terminal: Callable[[Usage], Terminal]) -> None:
+async def end_run(
+    ports: Ports,
+    row: RunRow,
+    terminal: Callable[[Usage], Terminal],
+    *,
+    asked: Asked | None = None,
+) -> None:
     """Close the run's log and free its session, fencing off whoever holds the run.
 
-    `terminal` makes the last event from what the run has used. Raises `StaleError` if the run is
-    no longer as `row` says.
+    What came in for the run and was not read yet is written first: a person's answer stands, even
+    if nothing follows from it any more.
+
+    `terminal` makes the last event from what the run has used; the key of a request, `asked`, is
+    kept in the same transaction. Raises `StaleError` if the run is no longer as `row` says, and
+    `AnsweredError` if the request was answered meanwhile.
     """
-    entries = await ports.store.read(log.read_all(row.tenant, row.id))
-    found = (decode(entry.type, entry.data) for entry in entries)
-    state = fold(event for event in found if event)
-    event = _naming_what_stopped(terminal(state.usage), state)
+    entries, inbox_seen, letters = await ports.store.read(_found(row))
+    if not entries:
+        raise StaleError(f"run {row.id} was erased meanwhile; look again")
+    head = entries[-1].seq
+    past = [event for entry in entries if (event := decode(entry.type, entry.data))]
+    before, last = _last_events(fold(past), letters, terminal)
     now = ports.clock()
-    events = closing(state, event)
+    events = [*before, last]
     encoded = [encode(each) for each in events]
-    change = ending(event, now)
+    change = ending(last, now)
     assert change.outcome is not None, "a terminal event has an outcome"
-    written = tuple(
-        Entry(each.type, now, data.decode()) for each, data in zip(events, encoded, strict=True)
+    end = runs.end(
+        row,
+        Ending(
+            status=change.status,
+            outcome=change.outcome,
+            entries=tuple(
+                Entry(each.type, now, data.decode())
+                for each, data in zip(events, encoded, strict=True)
+            ),
+            head=head,
+            inbox_seen=inbox_seen,
+            usage=_billed(row, past, events, head, now),
+        ),
+        ports.new_id("apd"),
     )
-    first, freed = await ports.store.write(
-        runs.end(
-            row,
-            Ending(change.status, change.outcome, written, head=entries[-1].seq),
-            ports.new_id("apd"),
-        )
-    )
+    first, freed = await ports.store.write(idempotency.keeping(asked, end))
     frames = [
         Frame(row.id, seq, each.type, now, data)
         for seq, (each, data) in enumerate(zip(events, encoded, strict=True), start=first)
@@ -51,7 +73,38 @@ async def end_run(ports: Ports, row: RunRow, terminal: Callable[[Usage], Termina
         ports.hub.ring(QUEUE_BELL)
 
 
-def _naming_what_stopped(event: Terminal, state: State) -> Terminal:
-    if not isinstance(event, RunCancelled):
-        return event
-    return replace(event, stopped=tuple(name for name, _ in in_hand(state)))
+def _found(row: RunRow) -> Work[tuple[list[LogEntry], int, list[InboxMessage]]]:
+    """Return the run's log, and its inbox: what was answered there was told to whoever did."""
+    entries = yield from log.read_all(row.tenant, row.id)
+    seen, letters = yield from log.inbox(row.tenant, row.id, 0)
+    return entries, seen, letters
+
+
+def _last_events(
+    state: State, letters: Sequence[InboxMessage], terminal: Callable[[Usage], Terminal]
+) -> tuple[list[Event], Terminal]:
+    """Return what came in and what goes before the terminal event, and that event itself."""
+    came: list[Event] = []
+    for letter in letters:
+        came += events_of([letter], reduce(evolve, came, state))
+    state = reduce(evolve, came, state)
+    event = terminal(state.usage)
+    if isinstance(event, RunCancelled):
+        event = replace(event, stopped=tuple(name for name, _ in in_hand(state)))
+    before, last = closing(state, event)
+    return [*came, *before], last
+
+
+def _billed(
+    row: RunRow, past: Sequence[Event], events: Sequence[Event], head: int, time_ms: int
+) -> tuple[UsageRow, ...]:
+    """Return what is known of the call that the ending cuts off, if there is one."""
+    started = (event.model for event in reversed(past) if isinstance(event, MessageStarted))
+    model = next(started, "")
+    return tuple(
+        UsageRow(
+            seq, row.session_id, row.agent, model, row.user, row.metadata, time_ms, event.usage
+        )
+        for seq, event in enumerate(events, start=head + 1)
+        if isinstance(event, MessageAborted)
+    )

@@ -9,6 +9,7 @@ from milepost.core.agents import Agent
 from milepost.core.codec import encode, usage_shown
 from milepost.core.events import (
     Event,
+    MessageAborted,
     MessageCompleted,
     RunCancelled,
     RunCompleted,
@@ -23,6 +24,7 @@ from milepost.core.state import State, evolve
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, Hub
+from milepost.runtime import notices
 from milepost.runtime.clock import Clock, NewId
 from milepost.store.records import Append, Change, Claim, Entry, NewApproval, UsageRow
 from milepost.store.store import Store
@@ -123,9 +125,16 @@ class Journal:
         self.inbox_seen = item.inbox_seen
         if freed or (change and change.status == "queued"):
             self._ports.hub.ring(QUEUE_BELL)
+        if change and change.status == "failed":
+            self._tell_of_failure(happened)
         self._ports.metrics.observe_append((stamped.event for stamped in happened), closed)
         if closed and spans.sampled:
             self._ports.export(closed)
+
+    def _tell_of_failure(self, happened: Sequence[Stamped]) -> None:
+        for stamped in happened:
+            if isinstance(stamped.event, RunFailed):
+                notices.run_failed(stamped.event, self.claim.run_id, self.agent.name)
 
     def _show(self, happened: Sequence[Stamped], encoded: Sequence[bytes]) -> None:
         run_id = self.claim.run_id
@@ -156,11 +165,13 @@ class Journal:
         )
 
     def _spent(self, event: Event) -> Iterator[tuple[str, Usage]]:
-        """Yield what a model call took, and which model it was."""
+        """Yield what a model call took, as far as is known, and which model it was."""
         match event:
             case MessageCompleted(usage=usage):
                 yield self.agent.model, usage
-            case ToolResultCompressed(model=model, usage=usage) if usage.model_calls:
+            case MessageAborted(usage=usage) if usage != Usage():
+                yield self.agent.model, usage
+            case ToolResultCompressed(model=model, usage=usage) if usage != Usage():
                 yield model, usage
             case _:
                 return

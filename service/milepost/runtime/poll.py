@@ -42,5 +42,8 @@ class Poller:
                 heads = await self._store.read(log.heads(listened))
             except MilepostError:
                 continue  # The database is away: the next turn looks again.
-            for run_id, seq in heads.items():
-                self._hub.hint(run_id, seq)
+            for run_id in listened:
+                if run_id in heads:
+                    self._hub.hint(run_id, heads[run_id])
+                else:
+                    self._hub.doubt(run_id)  # It was erased: no event will ever tell.

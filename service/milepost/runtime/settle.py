@@ -1,7 +1,8 @@
 """What follows from a state: the events to write now, and what to do once they are durable."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import orjson
 
@@ -35,6 +36,7 @@ from milepost.core.events import (
 )
 from milepost.core.json import Json
 from milepost.core.state import CallStatus, State, evolve
+from milepost.core.usage import UNKNOWN
 from milepost.runtime.clock import NewId
 from milepost.runtime.journal import Stamped, ending
 from milepost.store.records import Change, Claim, NewApproval
@@ -115,9 +117,8 @@ class Settling:
             case Cancel():
                 self._cancel(settlement, now_ms)
             case End(event, events):
-                ends = (*events, *closing(settlement.state, event))
-                self._happen_all(settlement, ends, now_ms)
-                settlement.change = ending(event, now_ms)
+                self._happen_all(settlement, events, now_ms)
+                self._close(settlement, event, now_ms)
 
     def _happen(self, settlement: Settlement, event: Event, time_ms: int) -> None:
         settlement.happened.append(Stamped(event, time_ms))
@@ -132,8 +133,12 @@ class Settling:
         assert state.cancelling is not None
         stopped = tuple(name for name, _ in in_hand(state))
         event = RunCancelled(state.cancelling.by, state.cancelling.reason, stopped, state.usage)
-        self._happen_all(settlement, closing(state, event), now_ms)
-        settlement.change = ending(event, now_ms)
+        self._close(settlement, event, now_ms)
+
+    def _close(self, settlement: Settlement, event: Terminal, now_ms: int) -> None:
+        before, last = closing(settlement.state, event)
+        self._happen_all(settlement, (*before, last), now_ms)
+        settlement.change = ending(last, now_ms)
 
     def _ask(self, settlement: Settlement, effect: AskApproval, now_ms: int) -> None:
         call = effect.call
@@ -176,19 +181,24 @@ def in_hand(state: State) -> list[tuple[str, Event]]:
         if call.status in {CallStatus.STARTED, CallStatus.LOST, CallStatus.AWAITED}
     ]
     if state.open_message:
-        aborted = MessageAborted(state.open_message, "the run was ended")
+        aborted = MessageAborted(state.open_message, "the run was ended", usage=UNKNOWN)
         work.insert(0, (state.open_message, aborted))
     return work
 
 
-def closing(state: State, event: Terminal) -> list[Event]:
-    """Return the events that close the log: nothing is left open behind a terminal event."""
+def closing(state: State, event: Terminal) -> tuple[list[Event], Terminal]:
+    """Return what goes before a terminal event, lest anything is left open, and the event itself.
+
+    What is given up counts too: the event's usage is that of the whole log.
+    """
+    given_up = [event for _, event in in_hand(state)]
     withdrawn = (
         ApprovalWithdrawn(call.approval_id, call_id)
         for call_id, call in state.calls.items()
         if call.status is CallStatus.ASKED and call.approval_id
     )
-    return [*(given_up for _, given_up in in_hand(state)), *withdrawn, event]
+    usage = reduce(evolve, given_up, state).usage
+    return [*given_up, *withdrawn], replace(event, usage=usage)
 
 
 def _started(effect: CallTool) -> ToolCallStarted:

@@ -4,6 +4,7 @@ One thread sends; callers only put down what it is to send. The place to put it 
 what does not fit, or cannot be delivered, is dropped and counted: telemetry is never worth a run.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -31,6 +32,24 @@ def _uncounted(_dropped: int) -> None:
     """Nobody wants to know."""
 
 
+class _Words(logging.Handler):
+    """The first thing that the SDK said of a batch: why, before it says that it gave up."""
+
+    first = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.first = self.first or record.getMessage()
+
+
+def _take_words_of(name: str) -> _Words:
+    """Hear what a logger of the SDK says, and keep it from all others: they get it from us."""
+    theirs = logging.getLogger(name)
+    words = _Words()
+    theirs.handlers = [words]
+    theirs.propagate = False
+    return words
+
+
 class Exporter:
     """Exports over OTLP/HTTP to `endpoint`, the collector's base URL, until it is closed.
 
@@ -52,6 +71,9 @@ class Exporter:
         self._on_dropped = on_dropped
         url = f"{endpoint.rstrip('/')}/v1/traces"
         self._otlp = OTLPSpanExporter(endpoint=url, timeout=ATTEMPT_S)
+        self._words = _take_words_of(OTLPSpanExporter.__module__)
+        self._failing = False
+        self._lost = 0
         self._lock = threading.Lock()
         self._queue: deque[Span | ReadableSpan] = deque()
         self._closing = False
@@ -97,6 +119,8 @@ class Exporter:
 
     def _drop(self, count: int) -> None:
         if count > 0:
+            with self._lock:
+                self._lost += count
             self._on_dropped(count)
 
     def _run(self) -> None:
@@ -114,13 +138,29 @@ class Exporter:
             return [self._queue.popleft() for _ in range(size)]
 
     def _send(self, batch: list[Span | ReadableSpan]) -> None:
+        self._words.first = ""
         try:
             sent = self._otlp.export([self._readable(span) for span in batch])
         except Exception:
             _log.exception("spans could not be encoded", spans=len(batch))
             sent = SpanExportResult.FAILURE
-        if sent is not SpanExportResult.SUCCESS:
+        delivered = sent is SpanExportResult.SUCCESS
+        if not delivered:
             self._drop(len(batch))
+        if delivered is self._failing:
+            self._failing = not delivered
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say once that spans are being lost, and once how many were."""
+        with self._lock:
+            waiting, lost = len(self._queue), self._lost
+            self._lost = 0 if not self._failing else lost
+        if self._failing:
+            why = self._words.first
+            _log.warning("spans are not delivered", dropped=lost, waiting=waiting, why=why)
+        else:
+            _log.info("spans are delivered again", dropped=lost, waiting=waiting)
 
     def _readable(self, span: Span | ReadableSpan) -> ReadableSpan:
         if isinstance(span, ReadableSpan):

@@ -14,6 +14,8 @@ from structlog.stdlib import BoundLogger, ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 MASK = "***"
+# What these say at "info" tells of themselves, not of the service.
+WORDY = ("alembic", "uvicorn.error")
 DEPTH_MAX = 8
 
 _SECRET_KEY = re.compile(
@@ -50,6 +52,8 @@ def configure(level: str, *, json: bool) -> None:
         root.removeHandler(former)
     root.addHandler(handler)
     root.setLevel(level.upper())
+    for name in WORDY:
+        logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
 
 
 def logger(name: str) -> BoundLogger:

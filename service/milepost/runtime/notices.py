@@ -1,0 +1,64 @@
+"""What whoever runs this should read in the process' own log about runs that go wrong.
+
+Never a tool's arguments, nor what is injected into it: a log is read by more people than a run.
+"""
+
+import traceback
+
+from milepost.core.errors import ToolError, ToolValidationError
+from milepost.core.events import ModelRetried, RunFailed, RunResumed
+from milepost.telemetry.logs import logger
+
+TRACEBACK_CHARS_MAX = 10_000
+
+_log = logger("runs")
+
+
+def tool_failed(error: ToolError, run_id: str, call_id: str, tool: str) -> None:
+    """Tell what a tool raised, and where in its code; a call that fits no tool is its model's."""
+    if isinstance(error, ToolValidationError):
+        return
+    raised = error.__cause__
+    shown = {} if raised is None else {"exception": _shown(raised)}
+    _log.warning("a tool failed", run=run_id, call=call_id, tool=tool, code=error.code, **shown)
+
+
+def tool_left(tool: str, running: int) -> None:
+    """Tell that a tool could not be stopped: its call is over, and it runs on."""
+    _log.warning("a tool could not be stopped and runs on", tool=tool, running=running)
+
+
+def model_retried(event: ModelRetried, run_id: str, model: str) -> None:
+    """Tell that a model is called again, and why."""
+    _log.warning(
+        "a model call failed; trying again",
+        run=run_id,
+        model=model,
+        attempt=event.attempt,
+        wait_ms=event.wait_ms,
+        code=event.error.code,
+        error=event.error.message,
+    )
+
+
+def run_failed(event: RunFailed, run_id: str, agent: str) -> None:
+    """Tell that a run has come to nothing."""
+    error = event.error
+    _log.warning("a run failed", run=run_id, agent=agent, code=error.code, error=error.message)
+
+
+def run_taken_over(event: RunResumed, run_id: str) -> None:
+    """Tell that a run goes on here that another worker had in hand."""
+    _log.info("took a run over", run=run_id, attempt=event.attempt, why=event.why)
+
+
+def run_handed_back(run_id: str) -> None:
+    """Tell that a run is left to another worker."""
+    _log.info("handed a run back", run=run_id)
+
+
+def _shown(raised: BaseException) -> str:
+    """Return the traceback, whose end says the most, without any variable's value."""
+    lines = "".join(traceback.format_exception(raised)).rstrip()
+    cut = len(lines) - TRACEBACK_CHARS_MAX
+    return lines if cut <= 0 else f"[{cut} characters cut] …{lines[cut:]}"
