@@ -12,6 +12,12 @@ def an_agent(**changes: Any) -> dict[str, Any]:
     return {"name": "clerk", "model": "demo/offline", "tools": ["add", "send_email"], **changes}
 
 
+def a_tool_source(name: str, tool: str) -> dict[str, Any]:
+    """Return the body of a source of one tool that the client runs."""
+    declared = {"name": tool, "description": "X.", "parameters": {"type": "object"}}
+    return {"kind": "client", "name": name, "tools": [declared]}
+
+
 async def made(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Create something; return it as it is shown."""
     answer = await client.post(path, json=body)

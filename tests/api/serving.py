@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import uvicorn
 
+from milepost.api.bounded_http import BoundedHttp
 from milepost.api.service import Api
 from milepost.cli.keys import create_key
 from milepost.settings import Settings
@@ -107,6 +108,7 @@ async def serving(settings: Settings) -> AsyncIterator[Service]:
         server = _Server(
             uvicorn.Config(
                 running.app,
+                http=BoundedHttp,
                 port=0,
                 lifespan="off",
                 log_config=None,

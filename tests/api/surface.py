@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from tests.api.making import a_waiting_run, an_agent, an_ended_run, made
+from tests.api.making import a_tool_source, a_waiting_run, an_agent, an_ended_run, made
 
 MARK = "seen-by-its-own-tenant-alone"
 
@@ -55,6 +55,12 @@ SURFACE = (
     Endpoint("GET", "/v1/runs/{run_id}/wait", _READ),
     Endpoint("POST", "/v1/runs/{run_id}/cancel", _WRITE, {"reason": "why not"}),
     Endpoint("POST", "/v1/runs/{run_id}/retry", _WRITE),
+    Endpoint(
+        "POST",
+        "/v1/runs/{run_id}/tool_results",
+        _WRITE,
+        {"results": [{"call_id": "call_0_0", "result": 1}]},
+    ),
     Endpoint("GET", "/v1/runs/{run_id}/trace", _READ),
     Endpoint("GET", "/v1/runs/{run_id}/usage", _READ),
     Endpoint("POST", "/v1/sessions", _WRITE, {"title": "x"}),
@@ -79,6 +85,10 @@ SURFACE = (
     Endpoint("GET", "/v1/traces/{run_id}", _READ),
     Endpoint("GET", "/v1/usage", _READ),
     Endpoint("GET", "/v1/queue", _READ),
+    Endpoint("POST", "/v1/tool_sources", _ADMIN, a_tool_source("another", "tap")),
+    Endpoint("GET", "/v1/tool_sources", _ADMIN),
+    Endpoint("GET", "/v1/tool_sources/{source_id}", _ADMIN),
+    Endpoint("DELETE", "/v1/tool_sources/{source_id}", _ADMIN),
     Endpoint("POST", "/v1/keys", _ADMIN, {"name": "x", "scopes": ["runs:read"]}),
     Endpoint("GET", "/v1/keys", _ADMIN),
     Endpoint("GET", "/v1/keys/{key_id}", _ADMIN),
@@ -96,6 +106,7 @@ NOTHING = {
     "run_id": "run_0",
     "secret": "none",
     "session_id": "ses_0",
+    "source_id": "tsr_0",
     "tool": "none",
 }
 
@@ -109,6 +120,7 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
     run = await a_waiting_run(client, session_id=session["id"], metadata=label, user=MARK)
     (approval,) = (await client.get("/v1/approvals?status=pending")).json()["data"]
     key = await made(client, "/v1/keys", {"name": MARK, "scopes": ["runs:read"]})
+    source = await made(client, "/v1/tool_sources", a_tool_source(MARK, "click"))
     stored = await client.put(f"/v1/secrets/{MARK}", json={"value": MARK})
     assert stored.status_code == 200, stored.text
     return {
@@ -118,6 +130,7 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
         "run_id": run["id"],
         "secret": MARK,
         "session_id": session["id"],
+        "source_id": source["id"],
         "tool": "add",
     }
 

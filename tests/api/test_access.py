@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from milepost.api.access import DEFAULT_TENANT, KeyAccess, OpenAccess, Principal
+from milepost.api.access import DEFAULT_TENANT, KeyAccess, OpenAccess, OpenUntilKeyed, Principal
 from milepost.core.errors import ForbiddenError, UnauthorizedError
 from milepost.runtime.credentials import DAY_MS, SCOPES, KeySpec, issue, key_of, new_secret, revoke
 from milepost.store.address import parse_address
@@ -15,6 +15,7 @@ from milepost.store.store import Store
 from tests.api.making import made, refusal
 from tests.api.serving import KeyedService
 from tests.api.surface import NOTHING, SURFACE, call
+from tests.telemetry.spoken import spoken
 
 NOW_MS = 1_700_000_000_000
 SPEC = KeySpec(name="ci", scopes=["runs:read"], subject="robot", expires_days=1)
@@ -103,12 +104,27 @@ async def test_liveness_is_told_without_a_key(keyed: KeyedService) -> None:
     assert refusal(await stranger.get("/metrics")) == (401, "missing_key")
 
 
+async def test_no_everyday_key_reads_what_all_tenants_do(keyed: KeyedService) -> None:
+    others = [scope for scope in SCOPES if scope not in {"metrics:read", "admin"}]
+    everyday, scraper = await keyed.holding(*others), await keyed.holding("metrics:read")
+
+    assert refusal(await everyday.get("/metrics")) == (403, "missing_scope")
+    assert "milepost_runs" in (await scraper.get("/metrics")).text
+    assert "milepost_runs" in (await keyed.acme.get("/metrics")).text
+
+
+async def test_whoever_is_on_the_machine_reads_metrics_without_keys(
+    client: httpx2.AsyncClient,
+) -> None:
+    assert "milepost_runs" in (await client.get("/metrics")).text
+
+
 async def test_a_key_says_who_calls(store: Store) -> None:
     key = await issued(store, now_ms=NOW_MS + 10_000 * DAY_MS)
 
     principal = await KeyAccess(store, lambda: NOW_MS).admit(bearing(key))
 
-    assert principal == Principal("acme", "ci", frozenset({"runs:read"}), "robot")
+    assert principal == Principal("acme", "key_1", "ci", frozenset({"runs:read"}), "robot")
 
 
 async def test_a_key_that_has_expired_is_refused(store: Store) -> None:
@@ -190,14 +206,14 @@ async def test_without_keys_no_other_page_gets_in(code: str, headers: dict[bytes
 
 
 def test_an_administrator_may_do_everything() -> None:
-    administrator = Principal("acme", "ann", frozenset({"admin"}))
+    administrator = Principal("acme", "key_1", "ann", frozenset({"admin"}))
 
     for scope in SCOPES:
         administrator.require(scope)
 
 
 def test_who_lacks_a_scope_is_told_which() -> None:
-    reader = Principal("acme", "ann", frozenset({"runs:read"}))
+    reader = Principal("acme", "key_1", "ann", frozenset({"runs:read"}))
 
     with pytest.raises(ForbiddenError, match="needs the scope runs:write, and the key has runs:re"):
         reader.require("runs:write")
@@ -218,7 +234,7 @@ def test_who_lacks_a_scope_is_told_which() -> None:
 def test_a_caller_acts_as_itself_or_as_whom_it_may(
     subject: str | None, scopes: list[str], user: str | None, acts_as: str | None
 ) -> None:
-    principal = Principal("acme", "key", frozenset(scopes), subject)
+    principal = Principal("acme", "key_1", "key", frozenset(scopes), subject)
 
     assert principal.acting_as(user) == acts_as
 
@@ -226,6 +242,102 @@ def test_a_caller_acts_as_itself_or_as_whom_it_may(
 @pytest.mark.parametrize("subject", [None, "ann"])
 def test_a_caller_does_not_act_as_somebody_else(subject: str | None) -> None:
     with pytest.raises(ForbiddenError) as refused:
-        Principal("acme", "key", frozenset({"runs:write"}), subject).acting_as("bob")
+        Principal("acme", "key_1", "key", frozenset({"runs:write"}), subject).acting_as("bob")
 
     assert refused.value.code == "missing_scope"
+
+
+@pytest.fixture
+def now_ms() -> list[int]:
+    """A clock that the test turns."""
+    return [NOW_MS]
+
+
+@pytest.fixture
+def closing(store: Store, now_ms: list[int]) -> OpenUntilKeyed:
+    """An open service's access."""
+    return OpenUntilKeyed(store, lambda: now_ms[0])
+
+
+HERE = {b"host": b"localhost:8000"}
+FOREVER = SPEC.model_copy(update={"expires_days": None})
+
+
+async def test_a_key_closes_a_running_service_within_ten_seconds_and_for_good(
+    store: Store, closing: OpenUntilKeyed, now_ms: list[int]
+) -> None:
+    key = await issued(store, now_ms=NOW_MS, spec=FOREVER)
+    now_ms[0] += 9_999
+    assert (await closing.admit(HERE)).id == "local"
+
+    now_ms[0] += 1
+    with pytest.raises(UnauthorizedError):
+        await closing.admit(HERE)
+    assert (await closing.admit({**HERE, **bearing(key)})).id == "key_1"
+
+    await store.write(revoke("acme", "key_1", actor="test", act_id="aud_2", now_ms=NOW_MS))
+    closing.forget()
+    now_ms[0] += 10_000
+    with pytest.raises(UnauthorizedError):
+        await closing.admit(HERE)
+
+
+async def test_a_closed_service_may_be_called_by_other_names(
+    store: Store, closing: OpenUntilKeyed, now_ms: list[int]
+) -> None:
+    key = await issued(store, now_ms=NOW_MS, spec=FOREVER)
+    now_ms[0] += 10_000
+
+    assert (await closing.admit({b"host": b"milepost.example", **bearing(key)})).id == "key_1"
+
+
+async def test_a_service_without_keys_stays_open_to_this_machine_alone(
+    closing: OpenUntilKeyed, now_ms: list[int]
+) -> None:
+    now_ms[0] += 10_000
+
+    assert (await closing.admit(HERE)).id == "local"
+    with pytest.raises(ForbiddenError):
+        await closing.admit({b"host": b"evil.example"})
+
+
+async def test_whether_there_are_keys_is_not_asked_with_every_request(
+    store: Store, closing: OpenUntilKeyed, now_ms: list[int]
+) -> None:
+    now_ms[0] += 10_000
+    await closing.admit(HERE)
+    await issued(store, now_ms=NOW_MS, spec=FOREVER)
+
+    now_ms[0] += 9_999
+
+    assert (await closing.admit(HERE)).id == "local"
+
+
+async def test_a_key_that_nobody_looks_at_is_warned_about_once(
+    closing: OpenUntilKeyed, caplog: pytest.LogCaptureFixture
+) -> None:
+    await closing.admit(HERE)
+    for _ in range(3):
+        await closing.admit({**HERE, **bearing("mp_abcdefgh")})
+
+    [line] = spoken(caplog, "api")
+    assert line == {
+        "event": "keys are not asked for, since there is none: the one sent is ignored",
+        "level": "warning",
+    }
+
+
+async def test_closing_is_told(
+    store: Store,
+    closing: OpenUntilKeyed,
+    now_ms: list[int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key = await issued(store, now_ms=NOW_MS, spec=FOREVER)
+    now_ms[0] += 10_000
+
+    await closing.admit({**HERE, **bearing(key)})
+
+    assert [line["event"] for line in spoken(caplog, "api")] == [
+        "there is a key now: from here on callers need one"
+    ]

@@ -156,6 +156,31 @@ async def test_the_second_decision_is_told_of_the_first(keyed: KeyedService) -> 
     assert lost.json()["approval"]["decision"] == "deny"
 
 
+async def test_two_keys_of_one_name_are_two_callers(keyed: KeyedService) -> None:
+    asked = await parked(await equipped(keyed.acme))
+    first, second = [await keyed.holding("approvals:decide") for _ in range(2)]
+
+    decided = (await decide(first, asked, "approve")).json()
+    again, late = [await decide(each, asked, "approve") for each in (first, second)]
+
+    shown = (await first.get("/v1/approvals")).json()["data"]
+    assert (again.status_code, late.status_code) == (200, 409)
+    assert decided["decided_by"].startswith("key_")
+    assert decided["decided_by_name"] == "acme approvals:decide"
+    assert shown == [decided] == [late.json()["approval"]]
+
+
+async def test_the_log_calls_whoever_decided_by_name(keyed: KeyedService) -> None:
+    asked = await parked(await equipped(keyed.acme))
+    await decide(await keyed.holding("approvals:decide"), asked, "deny")
+    await ended(keyed.acme, asked["run_id"])
+
+    log = await events(keyed.acme, asked["run_id"])
+
+    [said] = [each["data"]["by"] for each in log if each["type"] == "approval.decided"]
+    assert said == "acme approvals:decide"
+
+
 async def test_of_two_who_decide_at_once_one_wins(keyed: KeyedService, tmp_path: Path) -> None:
     asked = await parked(await equipped(keyed.acme))
     ann = await keyed.holding("approvals:decide", subject="ann")
@@ -203,7 +228,7 @@ async def test_who_decided_what_is_on_the_audit_trail(keyed: KeyedService) -> No
 
     [act] = await acts(keyed.acme, asked)
 
-    assert (act["action"], act["actor"]) == ("approval.decided", "acme approvals:decide")
+    assert (act["action"], act["actor_name"]) == ("approval.decided", "acme approvals:decide")
     assert act["details"]["decision"] == "approve"
     assert act["details"]["comment"] == "shorter"
     assert act["details"]["digest"] == call_digest("send_email", EDITED)

@@ -11,7 +11,9 @@ async def test_making_a_key_is_written_down(keyed: KeyedService) -> None:
 
     (act,) = (await keyed.acme.get(f"/v1/audit?target={key['id']}")).json()["data"]
 
-    assert (act["actor"], act["action"]) == ("acme's admin", "key.created")
+    admin = (await keyed.acme.get("/v1/keys?order=asc")).json()["data"][0]["id"]
+    assert (act["actor"], act["action"]) == (admin, "key.created")
+    assert act["actor_name"] == "acme's admin"
     assert act["details"] == {
         "name": "ci",
         "hint": key["hint"],
@@ -30,9 +32,22 @@ async def test_a_decision_is_written_down_with_what_was_seen(keyed: KeyedService
     await made(approver, f"/v1/approvals/{asked['id']}/decision", {"decision": "deny"})
 
     (act,) = (await keyed.acme.get("/v1/audit?action=approval.decided")).json()["data"]
-    assert (act["actor"], act["target"]) == ("acme approvals:decide", asked["id"])
+    assert (act["actor_name"], act["target"]) == ("acme approvals:decide", asked["id"])
     assert act["details"]["decision"] == "deny"
     assert act["details"]["seen"]["arguments"] == asked["arguments"]
+
+
+async def test_acts_of_keys_with_the_same_name_are_told_apart(keyed: KeyedService) -> None:
+    actors = []
+    for _ in range(2):
+        twin = await keyed.holding("admin")
+        await made(twin, "/v1/keys", {"name": "made by a twin", "scopes": ["runs:read"]})
+        actors.append((await keyed.acme.get("/v1/audit?limit=1")).json()["data"][0])
+
+    assert {act["actor_name"] for act in actors} == {"acme admin"}
+    assert len({act["actor"] for act in actors}) == 2
+    found = (await keyed.acme.get(f"/v1/audit?actor={actors[0]['actor']}")).json()["data"]
+    assert found == [actors[0]]
 
 
 async def test_acts_are_found_by_who_what_and_when(client: httpx2.AsyncClient) -> None:

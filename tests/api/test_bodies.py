@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import httpx2
 import pytest
 from pydantic import Field
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from milepost.api.bodies import BODY_BYTES_MAX, Body, parse, read_body, read_bytes
@@ -20,6 +20,7 @@ from tests.api.surface import SURFACE, Endpoint, stocked
 
 TAKE_BODIES = [endpoint for endpoint in SURFACE if endpoint.body is not None]
 JSON = {"content-type": "application/json"}
+POST = {"type": "http", "method": "POST"}
 DEEP = b"[" * 100 + b"]" * 100
 MALFORMED = [b"", b"{", b"nul", b'{"a": NaN}', b'{"a": 1e999}', b"\xff\xfe", b'"\\ud800"', b"'a'"]
 
@@ -205,10 +206,75 @@ async def test_text_of_every_script_is_kept_as_it_is(client: httpx2.AsyncClient)
     assert (shown["title"], shown["metadata"]) == (text, {"k ö": text})
 
 
+async def test_a_body_that_never_ends_is_not_waited_for() -> None:
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing comes")
+
+    with pytest.raises(InvalidError) as refused:
+        await read_bytes(Request({**POST, "headers": []}, receive), within_s=0.01)
+
+    assert refused.value.code == "body_too_slow"
+
+
+@pytest.mark.parametrize("wide", ["[1,{}]", '{"a":[{}]}'])
+async def test_a_body_of_too_many_values_is_not_looked_through(wide: str) -> None:
+    few, many = [("[" + ",".join([wide] * n) + "]").encode() for n in (10_000, 20_000)]
+
+    with pytest.raises(BodyError):
+        await read_body(a_request(few), Small)
+    with pytest.raises(InvalidError) as refused:
+        await read_body(a_request(many), Small)
+
+    assert refused.value.code == "body_too_large"
+
+
+def test_of_many_places_that_do_not_fit_the_first_are_named() -> None:
+    with pytest.raises(BodyError) as refused:
+        parse(Small, {"name": "x", **{f"k{n}": 1 for n in range(1_000)}})
+
+    assert [each.pointer for each in refused.value.errors] == [f"/k{n}" for n in range(100)]
+    assert "and 999 more" in str(refused.value)
+
+
 async def test_a_body_is_read_in_whatever_parts_it_comes() -> None:
     body, raw = await read_body(a_request(b'{"na', b'me": ', b'"x"}'), Small)
 
     assert (body.name, raw) == ("x", b'{"name": "x"}')
+
+
+def test_a_body_that_came_with_its_request_is_read_without_a_wait_or_a_timer() -> None:
+    reading = read_bytes(a_request(b"whole"))
+
+    with pytest.raises(StopIteration) as read:  # No event loop runs in which one could be set.
+        reading.send(None)
+
+    assert read.value.value == b"whole"
+
+
+async def test_a_body_that_comes_later_is_waited_for() -> None:
+    waiting, came = [b"wh", b"ole"], asyncio.Event()
+
+    async def receive() -> Message:
+        await came.wait()
+        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
+
+    reading = asyncio.create_task(read_bytes(Request({**POST, "headers": []}, receive)))
+    asyncio.get_running_loop().call_soon(came.set)
+
+    assert await asyncio.wait_for(reading, 10) == b"whole"
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_client_that_left_has_no_body(before: int) -> None:
+    part: Message = {"type": "http.request", "body": b"{", "more_body": True}
+    waiting: list[Message] = [*[part] * before, {"type": "http.disconnect"}]
+
+    async def receive() -> Message:
+        return waiting.pop(0)
+
+    with pytest.raises(ClientDisconnect):
+        await read_bytes(Request({**POST, "headers": []}, receive))
 
 
 async def test_reading_stops_at_the_bound() -> None:

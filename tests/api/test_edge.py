@@ -7,15 +7,18 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
+from starlette.requests import Request
 from starlette.routing import Mount, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from milepost.api.access import OpenAccess
 from milepost.api.edge import Edge
 from milepost.store.engine import DatabaseUnavailableError
+from tests.api.asking import parked
 from tests.api.making import refusal
 from tests.api.serving import Service
 
+JSON = "application/json"
 START = {"type": "http.response.start", "status": 200, "headers": []}
 
 
@@ -73,6 +76,50 @@ async def test_a_method_that_is_not_served_says_which_are(client: httpx2.AsyncCl
 
     assert refusal(answer) == (405, "method_not_allowed")
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+
+
+async def test_a_path_of_its_own_is_no_id(client: httpx2.AsyncClient) -> None:
+    for method in ("GET", "HEAD", "OPTIONS", "PUT"):
+        answer = await client.request(method, "/v1/approvals/decisions")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+async def test_who_asks_for_headers_alone_waits_for_no_run(client: httpx2.AsyncClient) -> None:
+    run_id = (await parked(client))["run_id"]
+
+    for path, media in (("events", "text/event-stream; charset=utf-8"), ("wait", JSON)):
+        answer = await client.head(f"/v1/runs/{run_id}/{path}", timeout=5)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, media)
+        assert answer.content == b""
+
+
+@pytest.mark.parametrize("origin", ["null", "http://[", "http://", "localhost", "file://"])
+async def test_an_origin_that_is_none_of_ours_is_refused_however_it_is_written(
+    client: httpx2.AsyncClient, origin: str
+) -> None:
+    answer = await client.get("/v1/runs", headers={"origin": origin})
+
+    assert refusal(answer) == (403, "foreign_origin")
+
+
+async def test_who_leaves_in_the_middle_of_a_body_is_no_failure_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def leave() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        raise AssertionError(f"{message} is for nobody")
+
+    async def reads(scope: Scope, receive: Receive, _: Send) -> None:
+        await Request(scope, receive).body()
+
+    edge = Edge(Router([Mount("/", reads)]), OpenAccess(), lambda prefix: f"{prefix}_1")
+    headers = [(b"host", b"localhost")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/runs", "headers": headers}
+    await edge(scope, leave, send)
+
+    assert caplog.records == []
 
 
 async def test_other_web_pages_are_kept_out(client: httpx2.AsyncClient) -> None:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from milepost.api.paging import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
+    METADATA_MAX,
     allow,
     choice,
     flag,
@@ -183,3 +184,12 @@ def test_pages_of_what_is_in_memory_show_everything_once(
         after = seen[-1]
 
     assert seen == sorted(names, reverse=not up)
+
+
+def test_as_many_pairs_of_metadata_are_asked_for_as_anything_may_have() -> None:
+    pairs = [f"metadata[k{n}]=v" for n in range(METADATA_MAX + 1)]
+
+    assert len(metadata(asking("&".join(pairs[:-1])))) == METADATA_MAX
+    with pytest.raises(InvalidError) as refused:
+        metadata(asking("&".join(pairs)))
+    assert refused.value.code == "bad_query"

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
+from milepost.api.log_pages import PAGE_BYTES, LogPages
 from milepost.api.stream import (
     HEARTBEAT,
     Cursor,
@@ -37,7 +38,7 @@ from milepost.core.events import (
 )
 from milepost.core.usage import Usage
 from milepost.live.hub import Hub, LiveText
-from milepost.store import log
+from milepost.store import log, sessions
 from milepost.store.address import SqliteAddress
 from milepost.store.migrate import migrate
 from milepost.store.records import Change
@@ -217,6 +218,55 @@ async def test_what_is_written_while_a_client_joins_is_not_missed(run: Run) -> N
     client = await Client().read(tail_of(run).pieces())
 
     assert client.seqs == [1, 2, 3, 4]
+
+
+async def long_results(run: Run, count: int, size: int = 50_000) -> None:
+    """Write a log of `count` big events."""
+    for index in range(count):
+        await run.write(ToolCallCompleted(f"call_1_{index}", "x" * size, 1))
+
+
+async def test_a_log_of_big_events_is_streamed_in_pieces_of_bounded_size(run: Run) -> None:
+    await long_results(run, 60)
+    await run.end()
+
+    client = await asyncio.wait_for(Client().read(tail_of(run).pieces()), TIMEOUT_S)
+
+    assert client.seqs == list(range(1, run.head + 1))
+    assert max(map(len, client.pieces)) < PAGE_BYTES + 20_000  # what frames a stream's events
+
+
+async def test_so_are_big_events_that_are_written_meanwhile(run: Run) -> None:
+    with run.hub.hold(run.id):
+        async with aclosing(tail_of(run).pieces()) as pieces:
+            await anext(pieces)
+            await long_results(run, 20)
+            sizes = [len(await anext(pieces)) for _ in range(4)]
+
+    assert max(sizes) < PAGE_BYTES + 20_000
+
+
+async def test_an_event_that_is_bigger_than_a_piece_is_sent_whole(run: Run) -> None:
+    await long_results(run, 2, PAGE_BYTES + 1)
+    await run.end()
+
+    client = await asyncio.wait_for(Client().read(tail_of(run).pieces()), TIMEOUT_S)
+
+    assert client.seqs == list(range(1, run.head + 1))
+
+
+async def test_a_log_is_read_in_pages_that_fit_its_events(run: Run) -> None:
+    await long_results(run, 70)
+    await run.write(*[StepCompleted(index) for index in range(50)])
+    pages = LogPages(run.store, TENANT, run.id)
+
+    ends, page = [], await pages.behind(0)
+    while page.head is None:
+        ends.append(page.frames[-1].seq)
+        page = await pages.behind(ends[-1])
+
+    assert ends[:3] == [7, 12, 17]  # five of 50,000 bytes each
+    assert (page.frames[-1].seq, page.head) == (run.head, run.head)
 
 
 # --- Rule 2: deltas are positioned ---
@@ -821,6 +871,21 @@ async def test_a_client_that_reads_too_slowly_is_told_where_to_come_back(run: Ru
     assert wire.done
 
 
+async def test_a_client_that_takes_a_part_of_a_long_log_is_told_exactly_which(run: Run) -> None:
+    await long_results(run, 60)
+    wire = Wire()
+    response = TailResponse(tail_of(run), Streams())
+    response.send_timeout_s = 0.01
+    wire.stuck_behind = lambda body: len(body) > 2 * PAGE_BYTES
+
+    await asyncio.wait_for(responding(response, wire), TIMEOUT_S)
+
+    *sent, last = parsed(wire.body)
+    assert last.event == "stream.lagged"
+    assert last.data == {"resume_after": sent[-1].seq}
+    assert len(sent) < run.head
+
+
 async def test_a_client_that_never_takes_the_last_byte_is_given_up(run: Run) -> None:
     await run.end()
     wire = Wire()
@@ -898,6 +963,68 @@ async def test_a_stream_that_fails_says_so_as_its_last_word(run: Run, tmp_path: 
     assert last.event == "error"
     assert (last.data["code"], last.data["request_id"]) == ("database_unavailable", "req_1")
     assert wire.done
+
+
+# --- A run that is erased ---
+
+
+async def erased(run: Run) -> None:
+    """Erase the run, which is over, with its session."""
+    await run.store.write(sessions.delete(TENANT, run.journal.claim.session_id))
+
+
+async def test_a_stream_of_a_run_that_is_erased_says_so_and_ends(run: Run) -> None:
+    await run.end()
+    await erased(run)
+    wire = Wire()
+
+    await asyncio.wait_for(responding(TailResponse(tail_of(run), Streams()), wire), TIMEOUT_S)
+
+    [last] = parsed(wire.body)
+    assert (last.event, last.data["code"]) == ("error", "run_not_found")
+    assert wire.done
+
+
+async def test_so_does_one_that_was_behind_when_its_run_was_erased(run: Run) -> None:
+    await long_results(run, 10)
+    await run.end()
+    wire, first = Wire(), asyncio.Event()
+
+    async def send(message: Message) -> None:
+        await wire.send(message)
+        if message.get("body") and not first.is_set():
+            first.set()
+            await erased(run)
+
+    response = TailResponse(tail_of(run), Streams())
+    await asyncio.wait_for(response(SCOPE, wire.receive, send), TIMEOUT_S)
+
+    *sent, last = parsed(wire.body)
+    assert (last.event, last.data["code"]) == ("error", "run_not_found")
+    assert 0 < len(sent) < run.head
+
+
+async def test_so_does_one_that_heard_nothing_of_its_run_s_end_elsewhere(far: Far) -> None:
+    far.run.hub.link = None
+    wire = Wire()
+    response = responding(TailResponse(far.tail(), Streams()), wire)
+    await wire.until(b"run.started")
+    await far.run.end()
+    await erased(far.run)
+
+    far.here.doubt(far.run.id)
+    await asyncio.wait_for(response, TIMEOUT_S)
+
+    last = parsed(wire.body)[-1]
+    assert (last.event, last.data["code"]) == ("error", "run_not_found")
+
+
+async def test_a_run_that_is_there_and_says_nothing_is_waited_for(run: Run) -> None:
+    tail = tail_of(run, "2")
+    tail.heartbeat_s = 0.001
+
+    async with aclosing(tail.pieces()) as pieces:
+        assert [await anext(pieces) for _ in range(2)] == [HEARTBEAT] * 2
 
 
 # --- Over HTTP ---

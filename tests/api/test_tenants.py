@@ -35,7 +35,7 @@ async def everything(client: httpx2.AsyncClient, things: dict[str, str]) -> dict
 
 async def test_the_walks_below_know_every_route(keyed: KeyedService) -> None:
     served = {
-        f"{method} {route.path}"
+        f"{method} {route.path_format}"
         for route in keyed.service.app.routes
         if isinstance(route, Route) and route.path.startswith("/v1/")
         for method in (route.methods or set()) - {"HEAD"}

@@ -73,6 +73,7 @@ async def test_all_usage_is_one_group_unless_it_is_grouped(client: httpx2.AsyncC
         "model_calls": 3,
         "cost_nanos": 2_000_003_001,
         "unpriced_calls": 0,
+        "unknown_calls": 0,
         "saved_input_tokens": 10,
         "saved_output_tokens": 5,
         "saved_cost_nanos": 1_500,

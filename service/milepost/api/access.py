@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import orjson
 
@@ -13,18 +12,25 @@ from milepost.runtime.clock import Clock
 from milepost.runtime.credentials import SCOPES, Scope, key_hash
 from milepost.store import keys
 from milepost.store.store import Store
+from milepost.telemetry.logs import logger
 
 DEFAULT_TENANT = "default"
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+LOOK_S = 10
 REMEMBERED_S = 10
 REMEMBERED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller that is known. `subject` is the person or system that the key stands for."""
+    """A caller that is known. `subject` is the person or system that the key stands for.
+
+    `id` is the key's, and says who did something; `name` is what people call it, which is not
+    unique.
+    """
 
     tenant: str
+    id: str
     name: str
     scopes: frozenset[str]
     subject: str | None = None
@@ -64,7 +70,7 @@ class OpenAccess:
     """
 
     def __init__(self) -> None:
-        self._principal = Principal(DEFAULT_TENANT, "local", frozenset(SCOPES))
+        self._principal = Principal(DEFAULT_TENANT, "local", "local", frozenset(SCOPES))
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return the local user, unless a foreign page speaks."""
@@ -76,7 +82,7 @@ class OpenAccess:
                 code="misdirected_host",
             )
         origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin and urlsplit(origin).netloc != host:
+        if origin and origin.partition("://")[2] != host:
             raise ForbiddenError(
                 f"pages of {origin!r} may not call this server", code="foreign_origin"
             )
@@ -128,9 +134,52 @@ class KeyAccess:
                 "this API key is not known, or no longer valid", code="invalid_key"
             )
         principal = Principal(
-            row.tenant, row.name, frozenset(orjson.loads(row.scopes)), row.subject
+            row.tenant, row.id, row.name, frozenset(orjson.loads(row.scopes)), row.subject
         )
         self._remembered[hashed] = (now, principal)
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
         return principal
+
+
+class OpenUntilKeyed:
+    """Asks nobody as long as there is no key; from the first one on it asks for keys, for good.
+
+    Whether there is one is looked up by the requests, one of them every `LOOK_S` seconds at most.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._open = OpenAccess()
+        self._keyed = KeyAccess(store, clock)
+        self._store = store
+        self._clock = clock
+        self._looked_ms = clock()
+        self._is_open = True
+        self._ignored_a_key = False
+        self._log = logger("api")
+
+    async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Return the local user, or whose key this is, once there are any."""
+        if self._is_open:
+            await self._look()
+        if not self._is_open:
+            return await self._keyed.admit(headers)
+        if b"authorization" in headers and not self._ignored_a_key:
+            self._ignored_a_key = True
+            self._log.warning(
+                "keys are not asked for, since there is none: the one sent is ignored"
+            )
+        return await self._open.admit(headers)
+
+    def forget(self) -> None:
+        """Ask the store about every key anew."""
+        self._keyed.forget()
+
+    async def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked_ms < LOOK_S * 1000:
+            return
+        self._looked_ms = now
+        if await self._store.read(keys.exist()) and self._is_open:
+            self._is_open = False
+            self._log.warning("there is a key now: from here on callers need one")

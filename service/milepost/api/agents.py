@@ -17,12 +17,12 @@ from milepost.core.agents import Agent
 from milepost.core.errors import InvalidError
 from milepost.live.frames import rfc3339
 from milepost.providers.catalog import Catalog
-from milepost.runtime.agent_spec import AgentSpec, agent_of, show_spec
+from milepost.runtime.agent_spec import AgentSpec, agent_of, require_known, show_spec
 from milepost.runtime.definitions import decode_definition, encode_definition
 from milepost.runtime.journal import Ports
+from milepost.runtime.toolsets import Toolsets
 from milepost.store import agents
 from milepost.store.agents import AgentFilter, AgentRow, VersionRow
-from milepost.tools import Registry
 
 _VERSION = re.compile(r"[0-9]{1,9}")
 
@@ -30,9 +30,9 @@ _VERSION = re.compile(r"[0-9]{1,9}")
 class Agents:
     """Agents, over a store; what they may name are the tools and providers of this process."""
 
-    def __init__(self, ports: Ports, tools: Registry, providers: Catalog) -> None:
+    def __init__(self, ports: Ports, toolsets: Toolsets, providers: Catalog) -> None:
         self._ports = ports
-        self._tools = tools
+        self._toolsets = toolsets
         self._providers = providers
 
     @property
@@ -52,7 +52,7 @@ class Agents:
         allow(request)
         principal = caller(request, "agents:write")
         spec, raw = await read_body(request, AgentSpec)
-        agent = self._checked(spec)
+        agent = await self._checked(principal.tenant, spec)
         agent_id, now = self._ports.new_id("agt"), self._ports.clock()
         made = await self._ports.store.write(
             once(
@@ -148,7 +148,7 @@ class Agents:
                 pointer="/name",
             )
         present = show_spec(decode_definition(row.id, row.version, row.definition))
-        agent = self._checked(parse(AgentSpec, {**present, **fields}))
+        agent = await self._checked(row.tenant, parse(AgentSpec, {**present, **fields}))
         definition = encode_definition(agent)
         if definition == row.definition:
             return row
@@ -162,25 +162,10 @@ class Agents:
             )
         )
 
-    def _checked(self, spec: AgentSpec) -> Agent:
-        """Return the agent; raise `InvalidError` if it names what this installation lacks."""
-        agent = agent_of(spec)
-        if agent.provider not in self._providers.names:
-            raise InvalidError(
-                f"there is no provider {agent.provider!r}; a model begins with one of:"
-                f" {', '.join(self._providers.names)}",
-                code="unknown_provider",
-                pointer="/model",
-            )
-        unknown = [name for name in agent.tools if name not in self._tools]
-        if unknown:
-            raise InvalidError(
-                f"there is no tool {', '.join(map(repr, unknown))}; the tools are:"
-                f" {', '.join(self._tools.names) or 'none'}",
-                code="unknown_tool",
-                pointer=f"/tools/{agent.tools.index(unknown[0])}",
-            )
-        return agent
+    async def _checked(self, tenant: str, spec: AgentSpec) -> Agent:
+        """Return the agent; raise `InvalidError` if it names what its tenant lacks."""
+        tools = await self._toolsets.of(tenant)
+        return require_known(agent_of(spec), tools, self._providers)
 
 
 def show_agent(row: AgentRow) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import Field
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.access import Principal
-from milepost.api.approvals_shown import show_approval
+from milepost.api.approvals_shown import names_of, show_approval
 from milepost.api.bodies import Body, read_body
 from milepost.api.paging import allow, choice, json_response, listed, page, words
 from milepost.api.problems import problem_body
@@ -25,6 +26,7 @@ from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
 from milepost.runtime.rules import rules_for
+from milepost.runtime.toolsets import Toolsets
 from milepost.store import approvals, audit, runs
 from milepost.store.approvals import (
     ApprovalFilter,
@@ -37,13 +39,30 @@ from milepost.store.approvals import (
 from milepost.store.audit import AuditRow
 from milepost.store.idempotency import Asked
 from milepost.store.work import Work
-from milepost.tools import Registry, preview
+from milepost.tools import preview
 
 DECISIONS_MAX = 100
 STATUSES = ("pending", "approved", "denied", "expired", "withdrawn", "superseded")
 
 Comment = Annotated[str, Field(max_length=10_000)]
 Digest = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class ApprovalId(Convertor[str]):
+    """An approval's id in a path, by its shape: `decisions` is none, whatever the method."""
+
+    regex = "apr_[0-9A-Za-z]+"
+
+    def convert(self, value: str) -> str:
+        """Return it as it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """Return it as it is."""
+        return value
+
+
+register_url_convertor("approval_id", ApprovalId())
 
 
 class ApprovalDecision(Body):
@@ -72,17 +91,17 @@ class LateDecisionError(ConflictError):
 
     code = "approval_decided"
 
-    def __init__(self, error: DecidedError) -> None:
+    def __init__(self, error: DecidedError, approval: dict[str, Any]) -> None:
         super().__init__(str(error))
-        self.shown = {"approval": show_approval(error.winner)}
+        self.shown = {"approval": approval}
 
 
 class Approvals:
     """Approvals, over a store, a hub and the tools whose calls they are about."""
 
-    def __init__(self, ports: Ports, tools: Registry) -> None:
+    def __init__(self, ports: Ports, toolsets: Toolsets) -> None:
         self._ports = ports
-        self._tools = tools
+        self._toolsets = toolsets
         self._definitions = Definitions(ports.store)
 
     @property
@@ -91,8 +110,10 @@ class Approvals:
         return [
             Route("/v1/approvals", self.search, methods=["GET"]),
             Route("/v1/approvals/decisions", self.decide_many, methods=["POST"]),
-            Route("/v1/approvals/{approval_id}", self.get, methods=["GET"]),
-            Route("/v1/approvals/{approval_id}/decision", self.decide, methods=["POST"]),
+            Route("/v1/approvals/{approval_id:approval_id}", self.get, methods=["GET"]),
+            Route(
+                "/v1/approvals/{approval_id:approval_id}/decision", self.decide, methods=["POST"]
+            ),
         ]
 
     async def search(self, request: Request) -> Response:
@@ -112,13 +133,14 @@ class Approvals:
         )
         stretch = page(request)
         found = await self._ports.store.read(approvals.search(principal.tenant, wanted, stretch))
-        return listed(found, stretch, show_approval, lambda row: row.id)
+        names = await names_of(self._ports.store, found)
+        return listed(found, stretch, lambda row: show_approval(row, names), lambda row: row.id)
 
     async def get(self, request: Request) -> Response:
         """Show one approval."""
         allow(request)
         row = await self._find(_reader(request), request.path_params["approval_id"])
-        return json_response(show_approval(row))
+        return json_response(await self._shown(row))
 
     async def decide(self, request: Request) -> Response:
         """Answer one question. The first answer counts; repeating one's own changes nothing."""
@@ -128,7 +150,8 @@ class Approvals:
         approval_id = request.path_params["approval_id"]
         wish = asked(request, raw, approval_id, self._ports.clock())
         made = await self._decide(principal, approval_id, body, wish)
-        return json_response(show_approval(made.resource.approval), headers=made.headers())
+        shown = await self._shown(made.resource.approval)
+        return json_response(shown, headers=made.headers())
 
     async def decide_many(self, request: Request) -> Response:
         """Answer many questions, each for itself; what became of each stands in its place.
@@ -158,7 +181,7 @@ class Approvals:
                 request_id=state["request_id"],
             )
             return {"approval_id": named.approval_id, "approval": None, "problem": told}
-        shown = show_approval(made.resource.approval)
+        shown = await self._shown(made.resource.approval)
         return {"approval_id": named.approval_id, "approval": shown, "problem": None}
 
     async def _decide(
@@ -173,14 +196,16 @@ class Approvals:
                     "arguments go with an approval; a denied call has none", pointer="/arguments"
                 )
             edit = await self._edited(seen, body.arguments)
-        decision = Decision(body.decision, principal.name, body.comment, body.digest, edit)
+        decision = Decision(
+            body.decision, principal.id, body.comment, body.digest, edit, name=principal.name
+        )
         act = self._act(principal, seen, decision)
         try:
             made = await self._ports.store.write(
                 once(wish, _decided(seen, decision, act), lambda _: _found(seen))
             )
         except DecidedError as error:
-            raise LateDecisionError(error) from error
+            raise LateDecisionError(error, await self._shown(error.winner)) from error
         if made.resource.run_status == "queued":
             self._ports.hub.ring(QUEUE_BELL)
         if made.resource.run_status is not None:
@@ -189,7 +214,8 @@ class Approvals:
 
     async def _edited(self, row: ApprovalRow, arguments: Mapping[str, Json]) -> Edit:
         """Return the edited call, if the tool takes it and the agent's rules don't forbid it."""
-        if row.tool not in self._tools:
+        tools = await self._toolsets.of(row.tenant)
+        if row.tool not in tools:
             raise ConflictError(
                 f"tool {row.tool!r} is not loaded in this process, so the edited arguments cannot"
                 " be checked; approve the call as it is, or ask a server that has the tool",
@@ -198,7 +224,7 @@ class Approvals:
         run = await self._ports.store.read(runs.find(row.tenant, row.run_id))
         agent = await self._definitions.get(row.tenant, run.agent_id, run.agent_version)
         call = ToolCall(id=row.call_id, name=row.tool, arguments=dict(arguments))
-        match rules_for(agent, self._tools).judge(call):
+        match rules_for(agent, tools).judge(call):
             case Run(fitting, _) | Ask(fitting, _, _):
                 return Edit(
                     orjson.dumps(fitting).decode(),
@@ -229,12 +255,15 @@ class Approvals:
         return AuditRow(
             id=self._ports.new_id("aud"),
             tenant=principal.tenant,
-            actor=principal.name,
+            actor=principal.id,
             action="approval.decided",
             target=seen.id,
             details=orjson.dumps(details).decode(),
             time_ms=self._ports.clock(),
         )
+
+    async def _shown(self, row: ApprovalRow) -> dict[str, Any]:
+        return show_approval(row, await names_of(self._ports.store, [row]))
 
     async def _find(self, principal: Principal, approval_id: str) -> ApprovalRow:
         return await self._ports.store.read(approvals.find(principal.tenant, approval_id))

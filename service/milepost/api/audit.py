@@ -1,5 +1,6 @@
 """`/v1/audit`: who decided what, and who made or took back which key."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from milepost.api.paging import allow, listed, moment_ms, page, words
 from milepost.api.requests import caller
 from milepost.live.frames import rfc3339
 from milepost.runtime.journal import Ports
-from milepost.store import audit
+from milepost.store import audit, keys
 from milepost.store.audit import AuditFilter, AuditRow
 
 
@@ -42,14 +43,17 @@ class Audit:
         )
         stretch = page(request)
         found = await self._ports.store.read(audit.search(principal.tenant, wanted, stretch))
-        return listed(found, stretch, show_act, lambda row: row.id)
+        actors = {row.actor for row in found}
+        names = await self._ports.store.read(keys.names(principal.tenant, actors))
+        return listed(found, stretch, lambda row: show_act(row, names), lambda row: row.id)
 
 
-def show_act(row: AuditRow) -> dict[str, Any]:
-    """Return the act as clients read it."""
+def show_act(row: AuditRow, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the act as clients read it; `names` are those of keys."""
     return {
         "id": row.id,
         "actor": row.actor,
+        "actor_name": names.get(row.actor, row.actor),
         "action": row.action,
         "target": row.target,
         "details": orjson.loads(row.details),

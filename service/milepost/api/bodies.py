@@ -1,17 +1,22 @@
 """Request bodies: read within bounds, parsed once, refused with every place that does not fit."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
 
 from milepost.api.problems import BodyError, FieldError
 from milepost.core.errors import InvalidError
 from milepost.core.json import UnencodableError, clean
 
 BODY_BYTES_MAX = 1_048_576
+BODY_S_MAX = 60.0
+BODY_VALUES_MAX = 50_000
+FIELD_ERRORS_MAX = 100
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -22,22 +27,63 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-async def read_bytes(request: Request, limit: int = BODY_BYTES_MAX) -> bytes:
+async def read_bytes(
+    request: Request, limit: int = BODY_BYTES_MAX, *, within_s: float = BODY_S_MAX
+) -> bytes:
     """Return the body. Raises `InvalidError` beyond `limit` bytes, before they are all read."""
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
+    if declared.isdecimal():
+        _require_within(limit, int(declared))
+    first = _arrived(request)
+    if first is not None and not first.get("more_body"):
+        body = _part(first)
+        _require_within(limit, len(body))
+        return body
+    try:
+        async with asyncio.timeout(within_s):
+            return await _received(request, first, limit)
+    except TimeoutError as error:
+        raise InvalidError(
+            f"the body was not sent within {within_s:g} seconds", code="body_too_slow"
+        ) from error
 
 
-def _too_large(limit: int) -> InvalidError:
-    return InvalidError(f"the body is larger than {limit} bytes", code="body_too_large")
+def _arrived(request: Request) -> Message | None:
+    """Return what has come with the request's head, or None if it must be waited for.
+
+    Nearly every body has come whole by now, and needs no timer.
+    """
+    receiving = request.receive().__await__()
+    try:
+        next(receiving)
+    except StopIteration as done:
+        message: Message = done.value
+        return message
+    receiving.close()
+    return None
+
+
+async def _received(request: Request, first: Message | None, limit: int) -> bytes:
+    message = first or await request.receive()
+    body = bytearray(_part(message))
+    _require_within(limit, len(body))
+    while message.get("more_body"):
+        message = await request.receive()
+        body += _part(message)
+        _require_within(limit, len(body))
+    return bytes(body)
+
+
+def _part(message: Message) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    part: bytes = message.get("body", b"")
+    return part
+
+
+def _require_within(limit: int, size: int) -> None:
+    if size > limit:
+        raise InvalidError(f"the body is larger than {limit} bytes", code="body_too_large")
 
 
 async def read_body(request: Request, kind: type[B]) -> tuple[B, bytes]:
@@ -51,14 +97,27 @@ async def read_json(request: Request) -> tuple[Any, bytes]:
 
     Only `application/json` is taken: it is what no foreign page can send without asking first.
     """
+    _require_json(request)
+    raw = await read_bytes(request)
+    return _loaded(raw), raw
+
+
+async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
+    """Return the body as `kind`, and its bytes; no body at all is one that names no field."""
+    raw = await read_bytes(request)
+    if not raw:
+        return parse(kind, {}), raw
+    _require_json(request)
+    return parse(kind, _loaded(raw)), raw
+
+
+def _require_json(request: Request) -> None:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
         raise InvalidError(
             f"the body must be application/json, not {media or 'unnamed'!r}",
             code="unsupported_media_type",
         )
-    raw = await read_bytes(request)
-    return _loaded(raw), raw
 
 
 def parse(kind: type[B], value: Any) -> B:
@@ -66,7 +125,9 @@ def parse(kind: type[B], value: Any) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise BodyError([_field_error(each, value) for each in error.errors()]) from error
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        listed = [field_error(each, value) for each in found[:FIELD_ERRORS_MAX]]
+        raise BodyError(listed, total=len(found)) from error
 
 
 def _loaded(raw: bytes) -> Any:
@@ -74,6 +135,7 @@ def _loaded(raw: bytes) -> Any:
         value = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError) as error:
         raise InvalidError(f"the body is not JSON: {error}", code="malformed_json") from error
+    _require_few(value)
     try:
         cleaned = clean(value)
     except UnencodableError as error:
@@ -86,7 +148,24 @@ def _loaded(raw: bytes) -> Any:
     return value
 
 
-def _field_error(error: Any, value: Any) -> FieldError:
+def _require_few(value: Any) -> None:
+    """Raise `InvalidError` for what would keep everybody waiting while it is looked through."""
+    left, unseen = BODY_VALUES_MAX, [value]
+    while unseen:
+        inside = unseen.pop()
+        if isinstance(inside, dict):
+            inside = list(inside.values())
+        if isinstance(inside, list):
+            left -= len(inside)
+            if left < 0:
+                raise InvalidError(
+                    f"the body has more than {BODY_VALUES_MAX} values", code="body_too_large"
+                )
+            unseen += inside
+
+
+def field_error(error: Any, value: Any) -> FieldError:
+    """Return what pydantic says of one place of `value`, as clients read it."""
     place = _place(error["loc"], value, missing=error["type"] == "missing")
     pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in place)
     return FieldError(pointer, error["msg"])

@@ -3,11 +3,12 @@
 import re
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from milepost.api.access import Access
-from milepost.api.problems import problem
+from milepost.api.problems import problem, status_of
 from milepost.core.errors import MilepostError, NotFoundError
 from milepost.runtime.clock import NewId
 from milepost.telemetry.logs import logger
@@ -50,6 +51,8 @@ class Edge:
                 scope["state"]["principal"] = await self._access.admit(headers)
             _refuse_nul(scope["path"])
             await self._router(scope, receive, named_send)
+        except ClientDisconnect:
+            return  # It left before it had said all: nobody is there to be answered.
         except Exception as error:
             if started:
                 self._log.exception("a response broke off", path=scope["path"])
@@ -63,7 +66,7 @@ class Edge:
 
     def _known(self, error: Exception, scope: Scope) -> MilepostError:
         match error:
-            case MilepostError():
+            case MilepostError() if status_of(error) != 500:
                 return error
             case HTTPException(status_code=status, detail=detail):
                 told = f"{scope['method']} {scope['path']}: {detail}"
@@ -74,14 +77,13 @@ class Edge:
 
     def _methods(self, scope: Scope) -> str:
         """Return what the path takes: the router's own answer names one route's methods only."""
-        found = [
-            route
+        found = {
+            method
             for route in self._router.routes
             if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
-        ]
-        # A path of its own may look like the id of something: then it is not that.
-        own = [route for route in found if route.path == scope["path"]]
-        return ", ".join(sorted({name for route in own or found for name in route.methods or ()}))
+            for method in route.methods or ()
+        }
+        return ", ".join(sorted(found))
 
     def _request_id(self, sent: bytes) -> str:
         text = sent.decode("latin-1")

@@ -55,7 +55,7 @@ class Keys:
         made = await self._ports.store.write(
             once(
                 asked(request, raw, key_id, now),
-                issue(key, actor=principal.name, act_id=self._ports.new_id("aud")),
+                issue(key, actor=principal.id, act_id=self._ports.new_id("aud")),
                 lambda earlier: keys.find(principal.tenant, earlier),
             )
         )
@@ -90,7 +90,7 @@ class Keys:
             revoke(
                 principal.tenant,
                 request.path_params["key_id"],
-                actor=principal.name,
+                actor=principal.id,
                 act_id=self._ports.new_id("aud"),
                 now_ms=self._ports.clock(),
             )

@@ -14,6 +14,7 @@ from milepost.store.records import Page
 
 LIMIT_DEFAULT = 20
 LIMIT_MAX = 100
+METADATA_MAX = 32
 
 _CURSOR = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _METADATA = re.compile(r"metadata\[([^\]\"]{1,64})\]")
@@ -139,4 +140,10 @@ def metadata(request: Request) -> dict[str, str]:
             if "\x00" in name + value:
                 raise InvalidError(f"{name} has a NUL character", code="bad_query")
             found[matched[1]] = value
+    if len(found) > METADATA_MAX:
+        raise InvalidError(
+            f"up to {METADATA_MAX} pairs of metadata can be asked for, not {len(found)}: nothing"
+            " has more",
+            code="bad_query",
+        )
     return found

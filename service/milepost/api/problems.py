@@ -34,6 +34,7 @@ _STATUS_BY_CODE = {
     "bad_cursor": 400,
     "cursor_ahead": 400,
     "bad_query": 400,
+    "body_too_slow": 408,
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "not_acceptable": 406,
@@ -51,6 +52,7 @@ _TITLES = {
     404: "Not found",
     405: "Method not allowed",
     406: "Not acceptable",
+    408: "Request timeout",
     409: "Conflict",
     412: "Precondition failed",
     413: "Content too large",
@@ -72,11 +74,12 @@ class FieldError:
 
 
 class BodyError(InvalidError):
-    """A body that does not fit, with every place that doesn't."""
+    """A body that does not fit, with the places that don't: the first ones, of `total`."""
 
-    def __init__(self, errors: list[FieldError]) -> None:
+    def __init__(self, errors: list[FieldError], *, total: int | None = None) -> None:
         first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        others = (total or len(errors)) - 1
+        more = f" (and {others} more)" if others else ""
         super().__init__(f"{first.pointer or 'the body'}: {first.detail}{more}")
         self.errors = errors
 

@@ -4,7 +4,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated
 
 import orjson
 from pydantic import Field
@@ -13,7 +14,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from milepost.api.access import Principal
-from milepost.api.bodies import Body, read_body
+from milepost.api.bodies import Body, read_body, read_optional
+from milepost.api.cancelling import Cancellation, cancel_run
+from milepost.api.log_pages import LogPages
+from milepost.api.new_runs import MadeRun, NewRuns, RunCreate
 from milepost.api.paging import (
     allow,
     choice,
@@ -26,7 +30,8 @@ from milepost.api.paging import (
     page,
     words,
 )
-from milepost.api.requests import idempotent, principal_of
+from milepost.api.replays import Made, asked, once
+from milepost.api.requests import principal_of
 from milepost.api.runs_shown import STATUSES, show_log_entry, show_run
 from milepost.api.stream import (
     Cursor,
@@ -37,50 +42,18 @@ from milepost.api.stream import (
     parse_cursor,
 )
 from milepost.api.traces_shown import whole_trace
-from milepost.core.codec import encode, usage_shown
+from milepost.core.codec import usage_shown
 from milepost.core.errors import ConflictError, InvalidError
-from milepost.core.events import InputMessage, RunCancelled, RunQueued
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
-from milepost.runtime.agent_spec import Metadata
-from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
-from milepost.store import agents, log, runs, usage
-from milepost.store.records import Entry, LogEntry, NewRun, RunFilter
-from milepost.store.runs import Letter, RunRow, StaleError
-from milepost.telemetry.context import TraceContext, request_context
+from milepost.store import log, runs, schema, usage
+from milepost.store.records import RunFilter
+from milepost.store.runs import Letter, RunRow
+from milepost.store.work import Work
 from milepost.telemetry.export import Exporter
 
 WAIT_S_MAX = 120
-DELAY_S_MAX = 366 * 86_400
-CANCEL_GRACE_MS = 10_000
-INPUT_MESSAGES_MAX = 1_000
-CANCEL_TRIES = 5
-
-
-class InputMessageBody(Body):
-    """One message of the input."""
-
-    role: Literal["user", "assistant", "system"]
-    content: str
-
-
-class RunCreate(Body):
-    """What `POST /v1/runs` takes."""
-
-    agent: Annotated[str, Field(min_length=1, max_length=128)]
-    input: (
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[InputMessageBody], Field(min_length=1, max_length=INPUT_MESSAGES_MAX)]
-    )
-    session_id: Annotated[str, Field(max_length=64)] | None = None
-    metadata: Metadata = Field(default_factory=dict)
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    stream: bool = False
-    on_disconnect: Literal["continue", "cancel"] = "continue"
-    deadline_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
-    delay_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0
 
 
 class RunCancel(Body):
@@ -89,13 +62,17 @@ class RunCancel(Body):
     reason: Annotated[str, Field(max_length=2_000)] | None = None
 
 
+class RunRetry(Body):
+    """What `POST /v1/runs/{id}/retry` takes: nothing so far."""
+
+
 class Runs:
     """Runs, over a store and a hub."""
 
     def __init__(self, ports: Ports, streams: Streams, exporter: Exporter | None = None) -> None:
         self._ports = ports
         self._streams = streams
-        self._exporter = exporter
+        self._new_runs = NewRuns(ports, exporter)
 
     @property
     def routes(self) -> list[Route]:
@@ -118,20 +95,19 @@ class Runs:
         principal = principal_of(request)
         principal.require("runs:write")
         body, raw = await read_body(request, RunCreate)
-        wanted = await self._new_run(request, principal, body, raw)
-        hub = self._ports.hub
+        run_id, hub = self._ports.new_id("run"), self._ports.hub
         with ExitStack() as held:
             # Held from before the commit, so that a stream of the run needs no look at its log.
-            tail = held.enter_context(hub.hold(wanted.id))
-            created = await self._ports.store.create(wanted)
-            if created.replayed:
-                return await self._answer(request, principal, body, created)
-            self._export(request, wanted)
-            entry = wanted.queued
-            tail.add([Frame(wanted.id, 1, entry.type, entry.time_ms, entry.data.encode())])
-            if created.status == "queued":
+            tail = held.enter_context(hub.hold(run_id))
+            made = await self._new_runs.create(request, body, raw, run_id)
+            if made.wanted is None:
+                await self._find(principal, made.run_id)  # It may have been erased since.
+                return await self._answer(request, principal, body, made)
+            entry = made.wanted.queued
+            tail.add([Frame(run_id, 1, entry.type, entry.time_ms, entry.data.encode())])
+            if made.status == "queued":
                 hub.ring(QUEUE_BELL)
-            return await self._answer(request, principal, body, created, held)
+            return await self._answer(request, principal, body, made, held)
 
     async def search(self, request: Request) -> Response:
         """List runs, the newest first."""
@@ -171,7 +147,10 @@ class Runs:
                 f"event {cursor.seq} is not written yet; the log ends at {head}",
                 code="cursor_ahead",
             )
-        match _media(request):
+        media = _media(request)
+        if request.method == "HEAD" and media != "application/json":
+            return _headers_of_a_stream(media)
+        match media:
             case "application/json":
                 return await self._log_page(request, row, cursor)
             case "application/x-ndjson":
@@ -188,7 +167,7 @@ class Runs:
         allow(request, "timeout_s")
         timeout_s = integer(request, "timeout_s", 30, low=0, high=WAIT_S_MAX)
         row = await self._found(request)
-        if row.ended_ms is None:
+        if row.ended_ms is None and request.method != "HEAD":
             await self._wait(row.tenant, row.id, timeout_s)
             row = await self._found(request)
         return json_response(show_run(row))
@@ -198,27 +177,30 @@ class Runs:
         allow(request)
         principal = principal_of(request)
         principal.require("runs:write")
-        body = RunCancel()
-        if request.headers.get("content-length", "0") != "0" or _is_chunked(request):
-            body, _ = await read_body(request, RunCancel)
+        body, raw = await read_optional(request, RunCancel)
         run_id = request.path_params["run_id"]
-        await self._cancel(principal, run_id, body.reason)
-        return json_response(show_run(await self._find(principal, run_id)))
+        wish = asked(request, raw, run_id, self._ports.clock())
+        wanted = Cancellation(principal.tenant, run_id, principal.name, body.reason, wish)
+        replayed = await cancel_run(self._ports, wanted)
+        made = Made(await self._find(principal, run_id), replayed)
+        return json_response(show_run(made.resource), headers=made.headers())
 
     async def retry(self, request: Request) -> Response:
         """Send a run on that waits for an operator, since it had crashed its workers."""
         allow(request)
         principal = principal_of(request)
         principal.require("runs:write")
-        row = await self._find(principal, request.path_params["run_id"])
-        waits = orjson.loads(row.waiting_for or "{}").get("for")
-        if row.status != "waiting" or waits != "operator":
-            raise ConflictError(
-                f"run {row.id} is {row.status}; only a run that waits for an operator is retried",
-                code="not_waiting_for_operator",
-            )
-        await self._deliver(principal, row.id, "retry", {"by": principal.name}, "retry")
-        return json_response(show_run(await self._find(principal, row.id)))
+        _, raw = await read_optional(request, RunRetry)
+        run_id, now = request.path_params["run_id"], self._ports.clock()
+        letter = Letter("retry", orjson.dumps({"by": principal.name}).decode(), "retry", now)
+        find = partial(runs.find, principal.tenant)
+        made = await self._ports.store.write(
+            once(asked(request, raw, run_id, now), _sent_on(find(run_id), letter), find)
+        )
+        if not made.replayed:
+            self._ports.hub.ring(QUEUE_BELL)
+            self._ports.hub.ring(inbox_bell(run_id))
+        return json_response(show_run(made.resource), headers=made.headers())
 
     async def trace(self, request: Request) -> Response:
         """Show the run's trace, as `/v1/traces/{run_id}` does."""
@@ -243,83 +225,31 @@ class Runs:
     async def _find(self, principal: Principal, run_id: str) -> RunRow:
         return await self._ports.store.read(runs.find(principal.tenant, run_id))
 
-    async def _new_run(
-        self, request: Request, principal: Principal, body: RunCreate, raw: bytes
-    ) -> NewRun:
-        user = principal.acting_as(body.user)
-        agent = await self._ports.store.read(agents.find(principal.tenant, body.agent))
-        now = self._ports.clock()
-        scheduled_ms = None if body.delay_s is None else now + round(body.delay_s * 1000)
-        deadline_ms = None if body.deadline_s is None else now + round(body.deadline_s * 1000)
-        session_id = body.session_id or self._ports.new_id("ses")
-        queued = RunQueued(
-            agent=agent.name,
-            agent_id=agent.id,
-            agent_version=agent.version,
-            session_id=session_id,
-            input=_input(body),
-            reason="ready" if scheduled_ms is None else "scheduled",
-            user=user,
-            deadline_ms=deadline_ms,
-        )
-        run_id = self._ports.new_id("run")
-        return NewRun(
-            id=run_id,
-            tenant=principal.tenant,
-            session_id=session_id,
-            session_is_new=body.session_id is None,
-            agent_id=agent.id,
-            agent=agent.name,
-            agent_version=agent.version,
-            user=user,
-            metadata=orjson.dumps(body.metadata).decode(),
-            lane=body.priority,
-            created_ms=now,
-            scheduled_ms=scheduled_ms,
-            deadline_ms=deadline_ms,
-            trace_parent=self._trace_parent(request, run_id),
-            queued=Entry(queued.type, now, encode(queued).decode()),
-            request=idempotent(request, raw),
-        )
-
-    def _trace_parent(self, request: Request, run_id: str) -> str | None:
-        """Return what the run's spans hang on: this request's own span, where one is exported."""
-        caller = TraceContext.parse(request.headers.get("traceparent"))
-        if self._exporter is not None:
-            return request_context(run_id, caller).header()
-        return caller.header() if caller else None
-
-    def _export(self, request: Request, wanted: NewRun) -> None:
-        """Export this request's span: it ends when the run is durable, whoever streams on."""
-        if self._exporter is None:
-            return
-        caller = TraceContext.parse(request.headers.get("traceparent"))
-        place = request_context(wanted.id, caller)
-        now = self._ports.clock()
-        self._exporter.export_server("POST /v1/runs", place, wanted.created_ms, now, 202)
-
     async def _answer(
         self,
         request: Request,
         principal: Principal,
         body: RunCreate,
-        created: runs.Created,
+        made: MadeRun,
         held: ExitStack | None = None,
     ) -> Response:
-        run_id = created.run_id
+        run_id = made.run_id
         headers = {"Location": f"/v1/runs/{run_id}"}
-        if created.replayed:
+        if made.wanted is None:
             headers["Idempotency-Replayed"] = "true"
         if body.stream or "text/event-stream" in request.headers.get("accept", ""):
             answer = self._stream(principal.tenant, run_id, Cursor(), Selection(), headers)
             if held is not None:
                 answer.release = held.pop_all().close
             if body.on_disconnect == "cancel":
-                answer.on_gone = lambda: self._cancel(principal, run_id, "its client left")
+                left = Cancellation(principal.tenant, run_id, principal.name, "its client left")
+                answer.on_gone = partial(cancel_run, self._ports, left)
             return answer.response
         wait_s = _wait_s(request)
         if wait_s:
             await self._wait(principal.tenant, run_id, wait_s)
+        elif made.wanted is not None and made.status in schema.PENDING:
+            return json_response(show_run(runs.new_row(made.wanted, made.status)), 202, headers)
         row = await self._find(principal, run_id)
         status = 200 if wait_s and row.ended_ms is not None else 202
         return json_response(show_run(row), status, headers)
@@ -346,37 +276,6 @@ class Runs:
         except TimeoutError:
             return
 
-    async def _cancel(self, principal: Principal, run_id: str, reason: str | None) -> None:
-        """Ask the worker that holds the run; where none does, end it here by compare-and-set."""
-        for _ in range(CANCEL_TRIES):
-            row = await self._find(principal, run_id)
-            if row.ended_ms is not None:
-                return
-            if row.status == "running":
-                said = {"by": principal.name, "reason": reason}
-                await self._deliver(principal, run_id, "cancel", said, "cancel")
-                return
-            try:
-                await end_run(
-                    self._ports,
-                    row,
-                    lambda used: RunCancelled(principal.name, reason, (), used),
-                )
-            except StaleError:
-                continue
-            return
-        raise StaleError(f"run {run_id} changes too fast to be cancelled; try again")
-
-    async def _deliver(
-        self, principal: Principal, run_id: str, kind: str, said: dict[str, str | None], why: str
-    ) -> None:
-        grace_ms = CANCEL_GRACE_MS if kind == "cancel" else None
-        letter = Letter(kind, orjson.dumps(said).decode(), why, self._ports.clock(), grace_ms)
-        status = await self._ports.store.write(runs.deliver(principal.tenant, run_id, letter))
-        if status == "queued":
-            self._ports.hub.ring(QUEUE_BELL)
-        self._ports.hub.ring(inbox_bell(run_id))
-
     async def _log_page(self, request: Request, row: RunRow, cursor: Cursor) -> Response:
         limit = integer(request, "limit", 100, low=1, high=log.READ_MAX)
         selection = _selection(request)
@@ -394,28 +293,25 @@ class Runs:
 
     async def _log_lines(self, row: RunRow, cursor: Cursor, head: int) -> AsyncIterator[bytes]:
         """Yield the log up to its present end, a page at a time."""
+        pages = LogPages(self._ports.store, row.tenant, row.id)
         after = cursor.seq
         while after < head:
-            entries: list[LogEntry] = await self._ports.store.read(
-                log.read(row.tenant, row.id, after=after, through=head)
-            )
-            yield b"".join(_line(row.id, entry) for entry in entries)
-            after = entries[-1].seq
+            found = await pages.behind(after, through=head)
+            yield b"".join(frame.body + b"\n" for frame in found.frames)
+            after = found.frames[-1].seq
 
 
-def _is_chunked(request: Request) -> bool:
-    """Say whether a body comes whose length nobody has told."""
-    return "transfer-encoding" in request.headers
-
-
-def _input(body: RunCreate) -> tuple[InputMessage, ...]:
-    if isinstance(body.input, str):
-        return (InputMessage("user", body.input),)
-    return tuple(InputMessage(turn.role, turn.content) for turn in body.input)
-
-
-def _line(run_id: str, entry: LogEntry) -> bytes:
-    return Frame(run_id, entry.seq, entry.type, entry.time_ms, entry.data.encode()).body + b"\n"
+def _sent_on(find: Work[RunRow], letter: Letter) -> Work[RunRow]:
+    """Send a run on that waits for an operator; return it as it is then."""
+    row = yield from find
+    waits = orjson.loads(row.waiting_for or "{}").get("for")
+    if row.status != "waiting" or waits != "operator":
+        raise ConflictError(
+            f"run {row.id} is {row.status}; only a run that waits for an operator is retried",
+            code="not_waiting_for_operator",
+        )
+    yield from runs.deliver(row.tenant, row.id, letter)
+    return (yield from runs.find(row.tenant, row.id))
 
 
 def _media(request: Request) -> str:
@@ -432,6 +328,13 @@ def _media(request: Request) -> str:
         f" {accepted!r}",
         code="not_acceptable",
     )
+
+
+def _headers_of_a_stream(media: str) -> Response:
+    """Answer a HEAD: who wants no body waits for no run."""
+    answer = Response(media_type=media)
+    del answer.headers["content-length"]
+    return answer
 
 
 def _selection(request: Request) -> Selection:

@@ -88,7 +88,7 @@ class Secrets:
         return AuditRow(
             id=self._ports.new_id("aud"),
             tenant=principal.tenant,
-            actor=principal.name,
+            actor=principal.id,
             action=action,
             target=name,
             details="{}",

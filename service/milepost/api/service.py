@@ -19,10 +19,13 @@ from milepost.api.edge import Edge
 from milepost.api.keys import Keys
 from milepost.api.paging import json_response
 from milepost.api.queue import Queue
+from milepost.api.requests import caller
 from milepost.api.runs import Runs
 from milepost.api.secrets import Secrets
 from milepost.api.sessions import Sessions
 from milepost.api.stream import Streams
+from milepost.api.tool_results import ClientTools
+from milepost.api.tool_sources import ToolSources
 from milepost.api.tools import Tools
 from milepost.api.traces import Traces
 from milepost.api.usage import UsageSums
@@ -30,9 +33,9 @@ from milepost.core.errors import MilepostError
 from milepost.providers.catalog import Catalog
 from milepost.runtime.journal import Ports
 from milepost.runtime.secrets import Vault
+from milepost.runtime.toolsets import Toolsets
 from milepost.store import queue
 from milepost.telemetry.export import Exporter
-from milepost.tools import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class ApiParts:
 
     ports: Ports
     streams: Streams
-    tools: Registry
+    toolsets: Toolsets
     providers: Catalog
     access: Access
     vault: Vault
@@ -81,11 +84,13 @@ class Api:
     def _routes(self) -> list[BaseRoute]:
         parts = self._parts
         resources: tuple[Resource, ...] = (
-            Agents(parts.ports, parts.tools, parts.providers),
+            Agents(parts.ports, parts.toolsets, parts.providers),
             Runs(parts.ports, parts.streams, parts.exporter),
+            ClientTools(parts.ports, parts.toolsets),
             Sessions(parts.ports),
-            Tools(parts.tools),
-            Approvals(parts.ports, parts.tools),
+            Tools(parts.toolsets),
+            ToolSources(parts.ports, parts.toolsets),
+            Approvals(parts.ports, parts.toolsets),
             Traces(parts.ports, parts.service_name),
             UsageSums(parts.ports),
             Queue(parts.ports, parts.slots, parts.busy),
@@ -115,8 +120,12 @@ class Api:
             return json_response({"status": "unavailable", "why": error.code}, 503)
         return json_response({"status": "ready"})
 
-    async def _metrics(self, _: Request) -> Response:
-        """Show the metrics of this process, and the runs of the whole installation."""
+    async def _metrics(self, request: Request) -> Response:
+        """Show the metrics of this process, and how many runs the whole installation has.
+
+        No tenant's own key may read that unless it was made for it.
+        """
+        caller(request, "metrics:read")
         parts = self._parts
         parts.ports.metrics.set_slots(parts.slots, parts.busy())
         load = await parts.ports.store.read(queue.load())

@@ -11,13 +11,13 @@ from typing import cast
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from milepost.api.log_pages import LogPages, frame_of, within_page
 from milepost.api.problems import problem_body
 from milepost.core.errors import InvalidError, MilepostError
 from milepost.live.frames import Frame, ephemeral
 from milepost.live.hub import Hub, LiveText, RunTail, TextKey, TextKind, texts_closed_by
 from milepost.live.reminder import Reminder
 from milepost.store import log
-from milepost.store.records import LogEntry
 from milepost.store.store import Store
 
 HEARTBEAT_S = 10.0
@@ -86,6 +86,7 @@ class Tail:
         self._hub = hub
         self._tenant = tenant
         self.run_id = run_id
+        self._pages = LogPages(store, tenant, run_id)
         self._selection = selection
         self._offsets: dict[TextKey, int] = {}
         self._judged: dict[TextKey, tuple[int, bool]] = {}  # Where it began, and if it is open.
@@ -106,7 +107,8 @@ class Tail:
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield whole frames, joined as they are ready, until the run's last event.
 
-        Registers first and reads second, so that nothing falls between the two.
+        Registers first and reads second, so that nothing falls between the two. While a piece is
+        out, `seq` says how far it goes. Raises `NotFoundError` if the run is erased meanwhile.
         """
         with (
             self._hub.listen(self.run_id) as (tail, self._woken),
@@ -123,15 +125,9 @@ class Tail:
         first = RETRY
         while True:
             woken.clear()
-            frames = tail.behind(self.seq)
-            if frames is None:
-                frames = await self._read(tail)
-            parts = self._durable(frames)
-            if tail.texts and not self.ended:
-                await self._judge(list(tail.texts.values()))
-                parts += self._ephemeral(tail)
-            if parts:
-                yield b"".join((first, *parts))
+            piece, found = await self._gather(tail)
+            if piece:
+                yield first + piece
                 first = b""
             if self.ended:
                 return
@@ -142,8 +138,21 @@ class Tail:
             if self._beat_is_due:
                 self._beat_is_due = False
                 yield HEARTBEAT
-            if not frames:
+            if not found:
                 await woken.wait()
+
+    async def _gather(self, tail: RunTail) -> tuple[bytes, bool]:
+        """Return what is to be sent now, and whether an event of the log was found behind us.
+
+        The piece is all that is kept for a client while it takes its time.
+        """
+        frames = tail.behind(self.seq)
+        frames = await self._read(tail) if frames is None else within_page(frames)
+        parts = self._durable(frames)
+        if tail.texts and not self.ended:
+            await self._judge(list(tail.texts.values()))
+            parts += self._ephemeral(tail)
+        return b"".join(parts), bool(frames)
 
     def _beat(self) -> None:
         self._beat_is_due = True
@@ -151,15 +160,10 @@ class Tail:
             self._woken.set()
 
     async def _read(self, tail: RunTail) -> list[Frame]:
-        entries = await self._store.read(log.read(self._tenant, self.run_id, after=self.seq))
-        frames = [self._frame(entry) for entry in entries]
-        if len(frames) < log.READ_MAX:
-            # A full page says nothing about what comes behind it.
-            tail.know(frames[-1].seq if frames else self.seq)
-        return frames
-
-    def _frame(self, entry: LogEntry) -> Frame:
-        return Frame(self.run_id, entry.seq, entry.type, entry.time_ms, entry.data.encode())
+        page = await self._pages.behind(self.seq)
+        if page.head is not None:
+            tail.know(page.head)
+        return page.frames
 
     def _durable(self, frames: Sequence[Frame]) -> list[bytes]:
         parts = []
@@ -208,7 +212,7 @@ class Tail:
         entries = await self._store.read(
             log.read(self._tenant, self.run_id, after=text.after_seq, through=self.seq)
         )
-        frames = (self._frame(entry) for entry in entries)
+        frames = (frame_of(self.run_id, entry) for entry in entries)
         closed = any(text.key in texts_closed_by(frame) for frame in frames)
         return not closed and len(entries) < log.READ_MAX
 
@@ -280,7 +284,7 @@ class TailResponse:
     """
 
     def __init__(self, tail: Tail, streams: Streams, headers: dict[str, str] | None = None) -> None:
-        self.on_gone: Callable[[], Awaitable[None]] | None = None
+        self.on_gone: Callable[[], Awaitable[object]] | None = None
         self.release: Callable[[], None] | None = None
         self._tail = tail
         self._streams = streams

@@ -1,0 +1,67 @@
+"""HTTP/1.1 whose requests have a head of bounded size, sent in bounded time.
+
+uvicorn's own protocol over httptools keeps whatever comes until a head is complete: one client
+could fill the memory with headers, or hold connections without ever asking for anything.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES_MAX = 65_536
+HEAD_S_MAX = 30.0
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """uvicorn's protocol, which hangs up on a head that is too large or too slow."""
+
+    head_s_max = HEAD_S_MAX
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._head_is_open = False
+        self._hang_up: asyncio.TimerHandle | None = None
+
+    def connection_made(  # type: ignore[override]  # as uvicorn's own
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Give the first request's head its time."""
+        super().connection_made(transport)
+        self._open_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time."""
+        self._close_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, unless it is too much before the head's end."""
+        super().data_received(data)
+        if self._head_is_open:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+                self.send_400_response("The request's head is too large.")
+
+    def on_message_begin(self) -> None:
+        """Give a request's head its time and its room."""
+        super().on_message_begin()
+        self._open_head()
+
+    def on_headers_complete(self) -> None:
+        """Go on without a bound: bodies have their own."""
+        self._close_head()
+        super().on_headers_complete()
+
+    def _open_head(self) -> None:
+        self._close_head()
+        self._head_bytes = 0
+        self._head_is_open = True
+        self._hang_up = self.loop.call_later(self.head_s_max, self.transport.close)
+
+    def _close_head(self) -> None:
+        self._head_is_open = False
+        if self._hang_up is not None:
+            self._hang_up.cancel()
+            self._hang_up = None

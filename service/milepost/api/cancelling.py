@@ -1,0 +1,72 @@
+"""Stopping a run from outside: by its worker where one holds it, else by ending it here."""
+
+from dataclasses import dataclass
+
+import orjson
+
+from milepost.core.events import RunCancelled
+from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.runtime.ending import end_run
+from milepost.runtime.journal import Ports
+from milepost.store import idempotency, runs
+from milepost.store.idempotency import AnsweredError, Asked
+from milepost.store.runs import Letter, RunRow, StaleError
+from milepost.store.work import Work
+
+GRACE_MS = 10_000
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Who wants which run to stop, and why; `asked` is the request's own key, if it has one."""
+
+    tenant: str
+    run_id: str
+    by: str
+    reason: str | None = None
+    asked: Asked | None = None
+
+
+async def cancel_run(ports: Ports, wanted: Cancellation) -> bool:
+    """Stop a run unless it is over; return whether this very request had been answered before.
+
+    Whatever is done is done with the request's key in one transaction, on the state that was
+    read: whoever finds that it has changed looks again.
+    """
+    for _ in range(TRIES):
+        if wanted.asked is not None:
+            earlier = await ports.store.write(idempotency.recall(wanted.asked))
+            if earlier is not None:
+                return True
+        row = await ports.store.read(runs.find(wanted.tenant, wanted.run_id))
+        try:
+            await _stop(ports, row, wanted)
+        except (StaleError, AnsweredError):
+            continue
+        return False
+    raise StaleError(f"run {wanted.run_id} changes too fast to be cancelled; try again")
+
+
+async def _stop(ports: Ports, row: RunRow, wanted: Cancellation) -> None:
+    if row.ended_ms is None and row.status != "running":
+        await end_run(
+            ports,
+            row,
+            lambda used: RunCancelled(wanted.by, wanted.reason, (), used),
+            asked=wanted.asked,
+        )
+        return
+    status = await ports.store.write(
+        idempotency.keeping(wanted.asked, _told(row, wanted, ports.clock()))
+    )
+    if status == "queued":
+        ports.hub.ring(QUEUE_BELL)
+    ports.hub.ring(inbox_bell(row.id))
+
+
+def _told(row: RunRow, wanted: Cancellation, now_ms: int) -> Work[str | None]:
+    """Ask the run's worker to stop; return the run's status then, None if it is over."""
+    said = orjson.dumps({"by": wanted.by, "reason": wanted.reason}).decode()
+    letter = Letter("cancel", said, "cancel", now_ms, GRACE_MS)
+    return (yield from runs.deliver(row.tenant, row.id, letter))

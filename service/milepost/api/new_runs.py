@@ -1,0 +1,162 @@
+"""Making runs: what `POST /v1/runs` takes, and the run that it becomes with its agent as it is."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import orjson
+from pydantic import Field
+from starlette.requests import Request
+
+from milepost.api.bodies import Body
+from milepost.api.known_agents import AgentVersion, KnownAgents
+from milepost.api.replays import asked
+from milepost.api.requests import idempotent, principal_of
+from milepost.core.codec import encode
+from milepost.core.errors import NotFoundError
+from milepost.core.events import InputMessage, RunQueued
+from milepost.runtime.agent_spec import Metadata
+from milepost.runtime.journal import Ports
+from milepost.store import idempotency
+from milepost.store.records import Entry, NewRun
+from milepost.store.runs import AgentMovedError
+from milepost.telemetry.context import TraceContext, request_context
+from milepost.telemetry.export import Exporter
+
+DELAY_S_MAX = 366 * 86_400
+INPUT_MESSAGES_MAX = 1_000
+
+
+class InputMessageBody(Body):
+    """One message of the input."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str
+
+
+class RunCreate(Body):
+    """What `POST /v1/runs` takes."""
+
+    agent: Annotated[str, Field(min_length=1, max_length=128)]
+    input: (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[list[InputMessageBody], Field(min_length=1, max_length=INPUT_MESSAGES_MAX)]
+    )
+    session_id: Annotated[str, Field(max_length=64)] | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    stream: bool = False
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    deadline_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
+    delay_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRun:
+    """What became of a request: `wanted` is None if an earlier one had made the run."""
+
+    run_id: str
+    status: str
+    wanted: NewRun | None
+
+
+class NewRuns:
+    """Makes runs. The common one is made without a look at its agent."""
+
+    def __init__(self, ports: Ports, exporter: Exporter | None) -> None:
+        self._ports = ports
+        self._agents = KnownAgents(ports.store)
+        self._exporter = exporter
+
+    async def create(self, request: Request, body: RunCreate, raw: bytes, run_id: str) -> MadeRun:
+        """Queue the run, with its agent's version as of now; or find what made it before.
+
+        An agent that is remembered is confirmed by whoever writes the run: if it has moved, nothing
+        was written, and the run is made anew with what is looked up then.
+        """
+        tenant = principal_of(request).tenant
+        if known := self._agents.remembered(tenant, body.agent):
+            try:
+                return await self._queued(self._new_run(request, body, raw, run_id, known), request)
+            except AgentMovedError:
+                self._agents.forget(tenant, body.agent)
+        try:
+            found = await self._agents.look_up(tenant, body.agent)
+        except NotFoundError:
+            if earlier := await self._earlier(request, raw, run_id):
+                return MadeRun(earlier, "", None)
+            raise
+        return await self._queued(self._new_run(request, body, raw, run_id, found), request)
+
+    async def _earlier(self, request: Request, raw: bytes, run_id: str) -> str | None:
+        """Return the run that the same request made when its agent was still there."""
+        wish = asked(request, raw, run_id, self._ports.clock())
+        return await self._ports.store.write(idempotency.recall(wish)) if wish else None
+
+    async def _queued(self, wanted: NewRun, request: Request) -> MadeRun:
+        created = await self._ports.store.create(wanted)
+        if created.replayed:
+            return MadeRun(created.run_id, created.status, None)
+        self._export(request, wanted)
+        return MadeRun(created.run_id, created.status, wanted)
+
+    def _new_run(
+        self, request: Request, body: RunCreate, raw: bytes, run_id: str, agent: AgentVersion
+    ) -> NewRun:
+        principal = principal_of(request)
+        user = principal.acting_as(body.user)
+        now = self._ports.clock()
+        scheduled_ms = None if body.delay_s is None else now + round(body.delay_s * 1000)
+        deadline_ms = None if body.deadline_s is None else now + round(body.deadline_s * 1000)
+        session_id = body.session_id or self._ports.new_id("ses")
+        queued = RunQueued(
+            agent=agent.name,
+            agent_id=agent.id,
+            agent_version=agent.version,
+            session_id=session_id,
+            input=_input(body),
+            reason="ready" if scheduled_ms is None else "scheduled",
+            user=user,
+            deadline_ms=deadline_ms,
+        )
+        return NewRun(
+            id=run_id,
+            tenant=principal.tenant,
+            session_id=session_id,
+            session_is_new=body.session_id is None,
+            agent_id=agent.id,
+            agent=agent.name,
+            agent_version=agent.version,
+            agent_is_remembered=agent.is_remembered,
+            user=user,
+            metadata=orjson.dumps(body.metadata).decode(),
+            lane=body.priority,
+            created_ms=now,
+            scheduled_ms=scheduled_ms,
+            deadline_ms=deadline_ms,
+            trace_parent=self._trace_parent(request, run_id),
+            queued=Entry(queued.type, now, encode(queued).decode()),
+            request=idempotent(request, raw),
+        )
+
+    def _trace_parent(self, request: Request, run_id: str) -> str | None:
+        """Return what the run's spans hang on: this request's own span, where one is exported."""
+        caller = TraceContext.parse(request.headers.get("traceparent"))
+        if self._exporter is not None:
+            return request_context(run_id, caller).header()
+        return caller.header() if caller else None
+
+    def _export(self, request: Request, wanted: NewRun) -> None:
+        """Export this request's span: it ends when the run is durable, whoever streams on."""
+        if self._exporter is None:
+            return
+        caller = TraceContext.parse(request.headers.get("traceparent"))
+        place = request_context(wanted.id, caller)
+        now = self._ports.clock()
+        self._exporter.export_server("POST /v1/runs", place, wanted.created_ms, now, 202)
+
+
+def _input(body: RunCreate) -> tuple[InputMessage, ...]:
+    if isinstance(body.input, str):
+        return (InputMessage("user", body.input),)
+    return tuple(InputMessage(turn.role, turn.content) for turn in body.input)

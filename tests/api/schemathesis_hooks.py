@@ -1,0 +1,115 @@
+"""What schemathesis is told of the service: which things there are, and what never ends.
+
+Left out, because it lasts as long as a run does: a stream that is followed, and a wait for a run's
+end. Streams are followed by the tests of the stream itself.
+"""
+
+import json
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from schemathesis import Case, HookContext, Response
+from schemathesis.core.failures import Failure
+
+# Names and ids of things that are there, by the parameter that names one.
+THERE: dict[str, list[str]] = json.loads(os.environ["CONTRACT_THINGS"])
+ANSWERS = Path(os.environ["CONTRACT_ANSWERS"])
+# Why a request may be refused that its schema allows: what there is just now, a tool's own schema,
+# or one part of the request beside another.
+BEYOND_A_SCHEMA = {
+    "cursor_ahead",
+    "duplicate_call",
+    "idempotency_key_reused",
+    "invalid_arguments",
+    "invalid_tool_source",
+    "name_is_fixed",
+    "precondition_failed",
+    "unknown_provider",
+    "tool_source_unreachable",
+    "unknown_tool",
+}
+_REFUSED = "Schema-valid request rejected"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@schemathesis.hook
+def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
+    """Name things that are there in every second case, never wait, and delete none of them."""
+    del context, kwargs
+    _be_impatient(case)
+    if isinstance(case.body, dict):
+        case.body = body = _whole({**case.body, **_unstreamed(case.body)})
+        _name_what_is_there(body)
+    if case.method == "DELETE":
+        _spare_what_is_there(case.path_parameters)
+    elif case.meta is None or case.meta.phase.name != "stateful":
+        _name_what_is_there(case.path_parameters)
+        _name_what_is_there(case.query)
+
+
+@schemathesis.hook
+def after_call(context: HookContext, case: Case[Any], response: Response) -> None:
+    """Write down what was asked, and how that was answered."""
+    del context
+    with ANSWERS.open("a") as answers:
+        answers.write(f"{case.operation.label} {response.status_code}\n")
+
+
+@schemathesis.hook
+def filter_failure(
+    context: HookContext, failure: Failure, case: Case[Any], response: Response
+) -> bool:
+    """Count no refusal as a failure whose reason no schema can say."""
+    del context
+    if failure.title != _REFUSED:
+        return True
+    code = response.json()["code"]
+    both = code == "bad_query" and case.operation.path == "/v1/usage"  # of a tool and of a model
+    denied = isinstance(case.body, dict) and case.body.get("decision") == "deny"
+    return not (code in BEYOND_A_SCHEMA or both or denied)
+
+
+def _be_impatient(case: Case[Any]) -> None:
+    if case.operation.path.endswith("/events"):
+        case.headers.setdefault("Accept", "application/json")
+    for name in ("wait", "timeout_s"):
+        if str(case.query.get(name, "")).isdecimal() and 0 <= int(case.query[name]) <= 120:
+            case.query[name] = 0
+    case.headers.pop("Prefer", None)
+
+
+def _unstreamed(body: dict[str, Any]) -> dict[str, Any]:
+    return {"stream": False} if body.get("stream") is True else {}
+
+
+def _name_what_is_there(part: dict[str, Any]) -> None:
+    for name, there in THERE.items():
+        value = part.get(name)
+        if isinstance(value, str) and _PLAIN.fullmatch(value):
+            chance = zlib.crc32(value.encode())
+            if chance % 2:
+                part[name] = there[chance % len(there)]
+
+
+def _spare_what_is_there(part: dict[str, Any]) -> None:
+    """Let nobody delete what the others are to find, such as the key that all of them use."""
+    for name, there in THERE.items():
+        if part.get(name) in there:
+            part[name] = "none"
+
+
+def _whole(value: Any) -> Any:
+    """Return the value with integers written as such: to a schema, 2.0 is one."""
+    match value:
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        case dict():
+            return {key: _whole(each) for key, each in value.items()}
+        case list():
+            return [_whole(each) for each in value]
+        case _:
+            return value

@@ -1,0 +1,86 @@
+"""Connections: what is no request, or none within bounds, is hung up on and harms nobody."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+from starlette.responses import Response
+from uvicorn.server import ServerState
+
+from milepost.api.bounded_http import HEAD_BYTES_MAX, BoundedHttp
+
+GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
+TIMEOUT_S = 10.0
+
+
+class Hasty(BoundedHttp):
+    """Waits for a head no longer than a moment."""
+
+    head_s_max = 0.05
+
+
+@asynccontextmanager
+async def connected(
+    protocol: type[BoundedHttp],
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Serve an application that says hello; return a connection to it."""
+    config = uvicorn.Config(Response("hello"), lifespan="off", log_config=None)
+    config.load()
+    loop, state = asyncio.get_running_loop(), ServerState()
+    made: Callable[[], BoundedHttp] = lambda: protocol(config, state, {})  # noqa: E731
+    server = await loop.create_server(made, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with server, asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(host, port)
+        yield reader, writer
+        writer.close()
+
+
+async def answered(reader: asyncio.StreamReader) -> bytes:
+    """Return one answer's body."""
+    await reader.readuntil(b"\r\n\r\n")
+    return await reader.readexactly(len("hello"))
+
+
+async def test_one_request_after_another_is_answered() -> None:
+    async with connected(BoundedHttp) as (reader, writer):
+        for _ in range(3):
+            writer.write(GET + b"x-large: " + b"a" * (HEAD_BYTES_MAX // 2) + b"\r\n\r\n")
+            assert await answered(reader) == b"hello"
+
+
+async def test_a_body_is_no_part_of_the_head() -> None:
+    body = b"a" * HEAD_BYTES_MAX * 2
+    async with connected(BoundedHttp) as (reader, writer):
+        writer.write(GET + b"content-length: %d\r\n\r\n" % len(body) + body)
+        assert await answered(reader) == b"hello"
+
+
+@pytest.mark.parametrize("piece", [b"x-more: a\r\n", b"a", b"x-" + b"a" * 9_000 + b": a\r\n"])
+async def test_a_head_without_end_is_hung_up_on(piece: bytes) -> None:
+    endless = GET + b"x-first: " + piece * HEAD_BYTES_MAX
+    async with connected(BoundedHttp) as (reader, writer):
+        writer.write(endless[: HEAD_BYTES_MAX + 1])
+        told = await reader.read()
+
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert told.endswith(b"The request's head is too large.")
+
+
+@pytest.mark.parametrize("begun", [b"", b"GE", GET])
+async def test_who_does_not_finish_a_head_is_hung_up_on(begun: bytes) -> None:
+    async with connected(Hasty) as (reader, writer):
+        writer.write(begun)
+
+        assert await reader.read() == b""
+
+
+async def test_a_second_request_has_a_time_of_its_own() -> None:
+    async with connected(Hasty) as (reader, writer):
+        writer.write(GET + b"\r\n")
+        assert await answered(reader) == b"hello"
+        writer.write(GET)
+
+        assert await reader.read() == b""

@@ -1,0 +1,105 @@
+"""Requests of every kind, made up from the contract, are answered as the contract says."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from tests.api.asking import ended, equipped, parked, started
+from tests.api.serving import serving_tenants, settings_for
+
+# Only a run that crashed its workers can be sent on, and only one whose tools the client runs takes
+# results; none of these is either.
+NEVER = {"POST /v1/runs/{run_id}/retry", "POST /v1/runs/{run_id}/tool_results"}
+ROOT = Path(__file__).parents[2]
+SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
+
+
+@pytest.mark.timeout(180)
+async def test_no_request_breaks_the_contract(sqlite_database_url: str, tmp_path: Path) -> None:
+    """So many examples, limits, chances and sequences, drawn by a fixed seed."""
+    contract = closed(yaml.safe_load((ROOT / "openapi.yaml").read_text()))
+    (tmp_path / "contract.yaml").write_text(yaml.safe_dump(contract))
+    async with serving_tenants(settings_for(sqlite_database_url)) as keyed:
+        there = await things(keyed.acme)
+        tried = await asyncio.create_subprocess_exec(
+            SCHEMATHESIS,
+            "--config-file", ROOT / "tests" / "api" / "schemathesis.toml",
+            "run", tmp_path / "contract.yaml",
+            "--url", keyed.service.base_url,
+            "--no-color",
+            env={
+                **os.environ,
+                "CONTRACT_KEY": keyed.acme.headers["authorization"].removeprefix("Bearer "),
+                "CONTRACT_THINGS": json.dumps(there),
+                "CONTRACT_ANSWERS": str(tmp_path / "answers.txt"),
+                "PYTHONPATH": str(ROOT),
+            },
+            stdout=PIPE,
+            stderr=STDOUT,
+        )  # fmt: skip
+        output, _ = await tried.communicate()
+        still_admitted = await keyed.acme.get("/v1/keys")
+
+    assert tried.returncode == 0, output.decode()
+    assert still_admitted.status_code == 200
+    assert never_answered(contract, tmp_path / "answers.txt") == NEVER
+
+
+def never_answered(contract: dict[str, Any], answers: Path) -> set[str]:
+    """Return the operations of which no request was ever granted."""
+    asked = (line.rpartition(" ") for line in answers.read_text().splitlines())
+    granted = {operation for operation, _, status in asked if status.startswith("2")}
+    operations = {
+        f"{method.upper()} {path}"
+        for path, item in contract["paths"].items()
+        for method in item
+        if method != "parameters"
+    }
+    return operations - granted
+
+
+async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
+    """Make something of everything; return the names and ids by the parameter that names one."""
+    await equipped(client)
+    over = [await started(client, text) for text in ("add 2 and 3", "hello")]
+    for run_id in over:
+        await ended(client, run_id)
+    asked = [await parked(client) for _ in range(4)]
+    sessions = [(await client.get(f"/v1/runs/{run_id}")).json()["session_id"] for run_id in over]
+    await client.post("/v1/keys", json={"name": "spare", "scopes": ["runs:read"]})
+    keys = (await client.get("/v1/keys")).json()["data"]
+    agent = (await client.get("/v1/agents/demo")).json()
+    return {
+        "agent": [agent["name"], agent["id"]],
+        "run_id": [*over, *(approval["run_id"] for approval in asked)],
+        "session_id": sessions,
+        "approval_id": [approval["id"] for approval in asked],
+        "key_id": [key["id"] for key in keys],
+        "tool": ["add"],
+    }
+
+
+def closed(contract: dict[str, Any]) -> dict[str, Any]:
+    """Return the contract with answers that may have no field that it does not name."""
+    strict = deepcopy(contract)
+    schemas = strict["components"]["schemas"]
+    parts = {
+        part["$ref"].rpartition("/")[2]
+        for schema in schemas.values()
+        for part in (*schema.get("allOf", ()), *schema.get("oneOf", ()))
+        if "$ref" in part
+    }
+    for name, schema in schemas.items():
+        shaped = "properties" in schema or "allOf" in schema
+        if shaped and name not in parts and "additionalProperties" not in schema:
+            schema["unevaluatedProperties"] = False
+    return strict
