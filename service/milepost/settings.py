@@ -39,7 +39,11 @@ class Settings(BaseSettings):
     tools: str = Field(
         default="", description="modules, files or folders of tools, comma-separated"
     )
+    egress_allow: str = Field(
+        default="", description="hosts and networks inside that tools may reach, comma-separated"
+    )
     agents: str = Field(default="", description="agents.toml or YAML files, comma-separated")
+    prices: str = Field(default="", description="a prices.toml: what models cost, before the list")
     migrate: bool = Field(
         default=True, description="bring the database to this version's schema first"
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from milepost.api.access import (
     LOOPBACK_HOSTS,
     Access,
     KeyAccess,
-    OpenAccess,
+    OpenUntilKeyed,
 )
 from milepost.api.service import Api, ApiParts
 from milepost.api.stream import Streams
 from milepost.core.agents import Agent
-from milepost.core.errors import ConfigurationError
+from milepost.core.errors import ConfigurationError, InvalidError, ToolValidationError
 from milepost.core.model import Provider
 from milepost.live.hub import Hub
 from milepost.live.redis_link import RedisLink
@@ -31,7 +32,11 @@ from milepost.providers.caching import Caching
 from milepost.providers.catalog import Catalog
 from milepost.providers.demo import Demo
 from milepost.providers.openai import OpenAI
+from milepost.providers.price_file import read_prices
 from milepost.providers.pricing import Pricing
+from milepost.providers.tariff import Tariff
+from milepost.runtime import notices
+from milepost.runtime.agent_spec import require_known
 from milepost.runtime.agents_file import apply_agents, read_agents
 from milepost.runtime.background import Background
 from milepost.runtime.clock import Ids, now_ms
@@ -40,6 +45,7 @@ from milepost.runtime.drive import Lease, Means
 from milepost.runtime.journal import Ports, no_export
 from milepost.runtime.poll import Poller
 from milepost.runtime.secrets import Vault
+from milepost.runtime.toolsets import Toolsets
 from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
 from milepost.store.address import Address, SqliteAddress, parse_address
@@ -47,8 +53,11 @@ from milepost.store.opening import open_engine, open_thread_store
 from milepost.store.store import Store
 from milepost.telemetry.export import Exporter
 from milepost.telemetry.metrics import Metrics
+from milepost.telemetry.redis_up import RedisUp
 from milepost.tools import Invoker, Registry, ToolThreads, load
+from milepost.tools.egress import open_egress
 from milepost.tools.toolbox.demo import demo_tools
+from milepost.tools.tools_file import Outside, declared_tools
 from milepost.worker.shifts import Shifts, Terms
 
 
@@ -88,36 +97,43 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         stack.push_async_callback(engine.close)
         store = Store(engine, queue_max=settings.queue_max)
         hub = Hub()
+        metrics = Metrics()
+        redis_up = RedisUp(metrics) if settings.redis_url else None
         background = Background()
         stack.push_async_callback(background.close)
-        background.keep(*_tasks(store, hub, _link(settings, hub), address))
-        metrics = Metrics()
+        background.keep(*_tasks(store, hub, _link(settings, hub, redis_up), address))
         exporter = _exporter(settings, metrics)
         if exporter:
             stack.push_async_callback(asyncio.to_thread, exporter.close)
         ports = Ports(
             store, hub, now_ms, Ids(), metrics, exporter.export if exporter else no_export
         )
-        tools = load_tools(settings)
+        vault = _vault(settings)
+        toolsets = await stack.enter_async_context(_toolsets(settings, store, vault))
         http = await stack.enter_async_context(_model_http())
-        cache = _cache(settings)
+        cache = _cache(settings, redis_up)
         providers = Catalog(_providers(settings, http, cache))
-        await apply_agents(DEFAULT_TENANT, _agents(settings), ports)
+        await apply_agents(
+            DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers), ports
+        )
         access = await _access(settings, store)
         threads = stack.enter_context(_threads(settings.tool_threads))
-        pricing = Pricing({"openai": settings.openai_base_url})
+        pricing = Pricing(
+            {"openai": settings.openai_base_url}, own=load_prices(settings, providers)
+        )
         await asyncio.to_thread(pricing.load)
 
         def means(lease: Lease) -> Means:
             return Means(
                 ports=ports,
                 providers=providers,
-                tools=tools,
-                invoker=Invoker(threads),
+                tools=toolsets.installed,
+                invoker=Invoker(threads, may_start=lease.check, on_left=notices.tool_left),
                 pricing=pricing,
                 lease=lease,
                 drain_s=settings.drain_s,
                 content=settings.capture_content,
+                tools_of=toolsets.of,
             )
 
         terms = Terms(
@@ -128,10 +144,10 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         parts = ApiParts(
             ports=ports,
             streams=streams,
-            tools=tools,
+            toolsets=toolsets,
             providers=providers,
             access=access,
-            vault=_vault(settings),
+            vault=vault,
             slots=settings.slots,
             busy=lambda: shifts.busy,
             exporter=exporter,
@@ -139,7 +155,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         )
         working = asyncio.create_task(shifts.run(), name="the worker")
         background.keep(working)
-        open_mode = isinstance(access, OpenAccess)
+        open_mode = isinstance(access, OpenUntilKeyed)
         yield Process(Api(parts), shifts, streams, address, open_mode, background.died)
         shifts.drain()
         await asyncio.wait({working}, timeout=settings.drain_s + 5)
@@ -151,8 +167,78 @@ def load_tools(settings: Settings) -> Registry:
     if settings.demo:
         registry.add(*demo_tools(settings.state_dir))
     for spec in _listed(settings.tools):
-        registry.add(*load(spec))
+        if spec.endswith(".toml"):
+            continue  # Declares tools elsewhere, which are asked for later.
+        try:
+            registry.add(*load(spec))
+        except ToolValidationError as error:
+            raise ConfigurationError(f"the tools of {spec}: {error}") from error
     return registry
+
+
+@asynccontextmanager
+async def _toolsets(settings: Settings, store: Store, vault: Vault) -> AsyncIterator[Toolsets]:
+    """Yield the tools of everybody, and end what they hold open."""
+    async with (
+        open_egress(_listed(settings.egress_allow)) as egress,
+        AsyncExitStack() as held,
+    ):
+        registry = load_tools(settings)
+        await declare_tools(settings, registry, Outside(egress, os.environ, held))
+        toolsets = Toolsets(registry, store, egress, vault, clock=now_ms)
+        held.push_async_callback(toolsets.close)
+        yield toolsets
+
+
+async def declare_tools(settings: Settings, registry: Registry, outside: Outside) -> None:
+    """Add the tools that files declare; their servers must answer.
+
+    Raises `ConfigurationError` for a broken one.
+    """
+    for spec in _listed(settings.tools):
+        if not spec.endswith(".toml"):
+            continue
+        try:
+            registry.add(*await declared_tools(Path(spec), outside))
+        except ToolValidationError as error:
+            raise ConfigurationError(f"tools file {spec}: {error}") from error
+
+
+def load_agents(settings: Settings, tools: Registry, providers: Catalog) -> dict[str, list[Agent]]:
+    """Return the agents that the settings describe, by the file that does.
+
+    Raises `ConfigurationError` for one that could not run here, or that is described twice: each
+    start would make the one a new version of the other.
+    """
+    described = {"the demo": [DEMO_AGENT]} if settings.demo else {}
+    for name in _listed(settings.agents):
+        for agent in read_agents(Path(name)):
+            if any(agent.name == other.name for each in described.values() for other in each):
+                raise ConfigurationError(
+                    f"agents file {name}: there is an agent {agent.name!r} already; rename one"
+                )
+            try:
+                known = require_known(agent, tools, providers)
+            except InvalidError as error:
+                raise ConfigurationError(
+                    f"agents file {name}: agent {agent.name!r}: {error}"
+                ) from error
+            described.setdefault(name, []).append(known)
+    return described
+
+
+def load_prices(settings: Settings, providers: Catalog) -> dict[str, Tariff]:
+    """Return the prices that the settings name, by `provider/model`.
+
+    Raises `ConfigurationError` for one of a provider that is not here: it would never be looked up.
+    """
+    prices = read_prices(Path(settings.prices)) if settings.prices else {}
+    for name in prices:
+        try:
+            providers.get(name.partition("/")[0])
+        except InvalidError as error:
+            raise ConfigurationError(f"prices file {settings.prices}: {name}: {error}") from error
+    return prices
 
 
 def _vault(settings: Settings) -> Vault:
@@ -170,13 +256,7 @@ async def _access(settings: Settings, store: Store) -> Access:
             " with `milepost keys create`, or bind to 127.0.0.1",
             code="no_keys",
         )
-    return OpenAccess()
-
-
-def _agents(settings: Settings) -> list[Agent]:
-    files = (read_agents(Path(name)) for name in _listed(settings.agents))
-    described = [agent for file in files for agent in file]
-    return [DEMO_AGENT, *described] if settings.demo else described
+    return OpenUntilKeyed(store, now_ms)
 
 
 def _scope(wire: str, base_url: str, key: str | None) -> str:
@@ -216,11 +296,11 @@ def _threads(count: int) -> Iterator[ToolThreads]:
         threads.close()
 
 
-def _link(settings: Settings, hub: Hub) -> RedisLink | None:
-    if settings.redis_url is None:
+def _link(settings: Settings, hub: Hub, redis_up: RedisUp | None) -> RedisLink | None:
+    if settings.redis_url is None or redis_up is None:
         return None
     try:
-        hub.link = link = RedisLink(settings.redis_url, hub)
+        hub.link = link = RedisLink(settings.redis_url, hub, on_change=redis_up.link)
     except ValueError as error:
         raise ConfigurationError(f"the URL of Redis cannot be used: {error}") from error
     return link
@@ -245,10 +325,10 @@ async def _model_http() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def _cache(settings: Settings) -> ReplyCache:
-    if settings.redis_url is None:
+def _cache(settings: Settings, redis_up: RedisUp | None) -> ReplyCache:
+    if settings.redis_url is None or redis_up is None:
         return InProcessCache()
-    return RedisCache(connect_redis(settings.redis_url))
+    return RedisCache(connect_redis(settings.redis_url), on_change=redis_up.cache)
 
 
 def _providers(

@@ -1,67 +1,90 @@
 """A TCP proxy that breaks each connection after so many bytes of the server's answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, suppress
+import socket
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-import httpx2
+PIECE_BYTES_MAX = 65_536
 
 
 @dataclass(slots=True)
 class CuttingProxy:
-    """Where it listens, and how many connections it has broken."""
+    """Where it listens, what the next connections may carry, and what came of them so far.
+
+    Each new connection takes the next budget, in bytes of its answers; without one it is whole.
+    """
 
     base_url: str
+    budgets: Iterator[int]
     cuts: int = 0
+    passed_bytes: int = 0
 
 
 @asynccontextmanager
-async def cutting(base_url: str, budgets: Iterator[int]) -> AsyncIterator[CuttingProxy]:
-    """Stand before the server; the nth connection gets the nth budget, in bytes of its answer."""
-    there = httpx2.URL(base_url)
-    proxy = CuttingProxy("")
-    accepted: set[asyncio.Task[None]] = set()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        accepted.add(task)
-        # A task of asyncio's server must not end cancelled: Python 3.11 would call that an error.
-        with closing(writer), suppress(asyncio.CancelledError):
-            upstream, upward = await asyncio.open_connection(there.host, there.port)
-            with closing(upward):
-                async with asyncio.TaskGroup() as tasks:
-                    asking = tasks.create_task(_pass(reader, upward))
-                    proxy.cuts += await _pass_some(upstream, writer, next(budgets))
-                    asking.cancel()
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    async with server:
-        proxy.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        yield proxy
-        server.close()
-        for task in accepted:
-            task.cancel()
-        await asyncio.wait(accepted)
+async def cutting(base_url: str, budgets: Iterable[int] = ()) -> AsyncIterator[CuttingProxy]:
+    """Stand before the server; whatever was opened on the way is closed afterwards."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        proxy = CuttingProxy(f"http://127.0.0.1:{listening.getsockname()[1]}", iter(budgets))
+        serving = asyncio.create_task(_serve(proxy, listening, _address_of(base_url)))
+        try:
+            yield proxy
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
+    # Whoever is cancelled has no error to tell: this raises what went wrong before.
+    if not serving.cancelled():
+        serving.result()
 
 
-async def _pass_some(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: int
-) -> bool:
-    """Pass bytes on until there are no more, or the budget is spent; say whether it was."""
+def _address_of(base_url: str) -> tuple[str, int]:
+    parts = urlsplit(base_url)
+    assert parts.hostname
+    assert parts.port
+    return parts.hostname, parts.port
+
+
+# Plain sockets, each closed by who opened it: a task that is cancelled before its first step, as
+# those of asyncio's stream server may be, closes nothing.
+async def _serve(proxy: CuttingProxy, listening: socket.socket, there: tuple[str, int]) -> None:
+    loop = asyncio.get_running_loop()
+    with ExitStack() as opened:
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                client, _ = await loop.sock_accept(listening)
+                opened.enter_context(client)
+                connections.create_task(_connect(proxy, client, there))
+
+
+async def _connect(proxy: CuttingProxy, client: socket.socket, there: tuple[str, int]) -> None:
+    """Pass bytes between both until one hangs up, or the budget is spent."""
+    with client, socket.socket() as server, suppress(OSError):
+        server.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(server, there)
+        asking = asyncio.create_task(_ask(client, server))
+        try:
+            await _answer(proxy, server, client)
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+
+
+async def _ask(client: socket.socket, server: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
     with suppress(OSError):
-        while piece := await reader.read(65_536):
-            writer.write(piece[:budget])
-            await writer.drain()
-            budget -= len(piece)
-            if budget <= 0:
-                return True
-    return False
+        while piece := await loop.sock_recv(client, PIECE_BYTES_MAX):
+            await loop.sock_sendall(server, piece)
+        server.shutdown(socket.SHUT_WR)
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while piece := await reader.read(65_536):
-            writer.write(piece)
-            await writer.drain()
+async def _answer(proxy: CuttingProxy, server: socket.socket, client: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    budget = next(proxy.budgets, None)
+    while budget != 0 and (piece := await loop.sock_recv(server, budget or PIECE_BYTES_MAX)):
+        proxy.passed_bytes += len(piece)
+        await loop.sock_sendall(client, piece)
+        budget = None if budget is None else budget - len(piece)
+    proxy.cuts += budget == 0

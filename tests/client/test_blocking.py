@@ -1,6 +1,7 @@
 """The client without an event loop does what the one with does."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -42,6 +43,27 @@ async def test_a_stream_may_be_left(base_url: str) -> None:
                 break
 
         assert milepost.runs.wait(run.id).status == "completed"
+
+
+async def test_a_stream_may_be_left_after_its_client_was_closed(base_url: str) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        run = milepost.runs.create("demo", "Who are you?")
+        events = milepost.runs.stream(run.id)
+        next(events)
+
+    with pytest.raises(RuntimeError, match="was closed"):
+        next(events)
+    assert list(events) == []
+
+
+async def test_a_stream_may_be_forgotten_with_its_client(base_url: str) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        run = milepost.runs.create("demo", "Who are you?")
+        events = milepost.runs.stream(run.id)
+        next(events)
+
+    del events  # What went wrong in its clean-up would fail the test as a warning.
+    gc.collect()
 
 
 async def test_errors_come_through(base_url: str) -> None:

@@ -23,7 +23,7 @@ async def test_a_run_is_started_waited_for_and_looked_up(milepost: Milepost) -> 
 
     ended = await milepost.runs.wait(run.id)
 
-    assert (run.status, ended.status, ended.text) == ("queued", "completed", "17 + 25 = 42.")
+    assert (ended.id, ended.status, ended.text) == (run.id, "completed", "17 + 25 = 42.")
     assert (await milepost.runs.get(run.id)) == ended
     assert [each.id for each in (await milepost.runs.list(metadata={"team": "a"})).items] == [
         run.id

@@ -125,9 +125,45 @@ async def test_filters_are_sent_as_the_api_wants_them() -> None:
     assert asked.line == "GET /v1/runs?status=failed&limit=5&metadata%5Bteam%5D=a HTTP/1.1"
 
 
-async def test_what_is_no_address_is_refused_with_words() -> None:
-    with pytest.raises(ConfigurationError, match="localhost:8000"):
-        Milepost("localhost:8000")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost:8000",
+        "ftp://localhost",
+        "http://",
+        "http://[::1",
+        "http://localhost:99999",
+        "http://localhost:0",
+        "http://localhost:http",
+        "http://localhost/\n",
+        "",
+    ],
+)
+async def test_what_is_no_address_is_refused_with_words(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no server's address; name one such as"):
+        Milepost(address)
+
+
+@pytest.mark.parametrize("key", ["mp_secret\n", "mp_s\u00e9cret", "mp_\x00secret"])
+async def test_what_can_be_no_key_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="the API key holds") as refused:
+        Milepost("http://localhost:8000", key)
+
+    assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("body", [b"<html>Welcome!</html>", b"[1]", b'"hello"', b"\xff"])
+async def test_a_server_of_another_kind_is_noticed(body: bytes) -> None:
+    page = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + body
+
+    async with (
+        scripted([page]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match="is no Milepost server") as caught:
+            await client.runs.list()
+
+    assert caught.value.code == "not_milepost"
 
 
 async def test_nobody_there_is_said_so() -> None:

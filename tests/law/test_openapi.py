@@ -16,15 +16,20 @@ from referencing.jsonschema import DRAFT202012
 from starlette.routing import Route
 
 from milepost.api.approvals import ApprovalDecision, ApprovalDecisions
-from milepost.api.runs import InputMessageBody, RunCancel, RunCreate
+from milepost.api.new_runs import InputMessageBody, RunCreate
+from milepost.api.runs import RunCancel
 from milepost.api.secrets import SecretValue
 from milepost.api.service import Api
 from milepost.api.sessions import SessionChange, SessionCreate
+from milepost.api.tool_results import ToolResult, ToolResults
 from milepost.core.codec import EVENTS
 from milepost.live.hub import TextKind
 from milepost.runtime.agent_spec import AgentSpec, CacheSpec, LimitsSpec, PolicySpec
 from milepost.runtime.credentials import SCOPES, KeySpec
+from milepost.runtime.tool_source import ClientSource, HttpSource, McpSource, OpenApiSource
 from milepost.settings import Settings
+from milepost.tools.declaration import ClientToolSpec
+from milepost.tools.http.declared import HttpToolSpec
 from milepost.wiring import process
 from tests.law.codes import SOURCE, named_codes
 
@@ -39,6 +44,7 @@ UNSEEN = {
     "collision",
     "demo_failed",
     "database_in_use",
+    "database_refused",
     "fenced",
     "group_split",
     "inbox_moved",
@@ -87,7 +93,7 @@ def codes_of(name: str) -> dict[str, str]:
 
 async def test_what_is_served_is_in_the_contract_and_the_other_way_round(api: Api) -> None:
     served = {
-        (route.path, method)
+        (route.path_format, method)
         for route in api.routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
@@ -220,6 +226,14 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("SecretValue", SecretValue),
         ("SessionChange", SessionChange),
         ("SessionCreate", SessionCreate),
+        ("ClientTool", ClientToolSpec),
+        ("ClientToolSource", ClientSource),
+        ("HttpTool", HttpToolSpec),
+        ("HttpToolSource", HttpSource),
+        ("McpToolSource", McpSource),
+        ("OpenApiToolSource", OpenApiSource),
+        ("ToolResult", ToolResult),
+        ("ToolResults", ToolResults),
     ],
 )
 def test_a_body_is_promised_with_the_fields_that_are_taken(

@@ -1,5 +1,6 @@
 """What the commands share that talk to a server: the connection, and bits of their arguments."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,6 +19,13 @@ def connected(settings: Settings, patience: Patience = BRIEF) -> Iterator[Blocki
     key = settings.api_key.get_secret_value() if settings.api_key else None
     with BlockingMilepost(settings.base_url, key, patience=patience) as milepost:
         yield milepost
+
+
+def finite(number: float | None) -> float | None:
+    """Refuse what is no number to wait for: JSON could not even say it."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is no number of seconds")
+    return number
 
 
 def pairs(words: Sequence[str]) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """`milepost`: all commands. What is heavy is imported by the command that needs it."""
 
+import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -30,11 +32,30 @@ app.add_typer(keys, name="keys")
 
 def main() -> None:
     """Run the command that was typed; what goes wrong is said in one line."""
+    _show_what_the_terminal_can()
     try:
+        _require_text(sys.argv[1:])
         app()
     except MilepostError as error:
-        typer.echo(f"milepost: {error}", err=True)
+        typer.echo(f"milepost: {' '.join(str(error).split())}", err=True)
         sys.exit(MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED)
+
+
+def _show_what_the_terminal_can() -> None:
+    """Escape characters that the terminal's encoding lacks, instead of failing on them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _require_text(words: Sequence[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(
+                f"{word!r} is not text in this terminal's encoding; Milepost takes UTF-8"
+            ) from error
 
 
 @app.command()

@@ -13,11 +13,11 @@ from milepost.settings import Settings, flag, load_settings, variable
 P = ParamSpec("P")
 
 CLIENT = ("base_url", "api_key")
-SERVING = ("host", "port", "queue_max")
+SERVING = ("host", "port", "queue_max", "secret_key")
 SERVER = tuple(name for name in Settings.model_fields if name not in CLIENT)
 WORKER = tuple(name for name in SERVER if name not in SERVING)
 DATABASE = ("database_url", "log_level", "log_json")
-KEYS = (*DATABASE, "migrate")
+KEYS = ("database_url", "migrate")
 
 
 def with_settings(

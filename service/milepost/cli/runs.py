@@ -1,12 +1,13 @@
 """`milepost runs`: start runs, watch them, list them, end them."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from milepost.cli.calling import connected, pairs
+from milepost.cli.calling import connected, finite, pairs
 from milepost.cli.flags import CLIENT, with_settings
 from milepost.cli.printing import Telling, show_json, show_line, show_table
 from milepost.client import Event
@@ -33,8 +34,12 @@ def create(  # noqa: PLR0913 - a command's flags
     user: Annotated[str | None, typer.Option(help="for whom it acts")] = None,
     metadata: Metadata = None,
     priority: Annotated[int, typer.Option(min=-100, max=100)] = 0,
-    deadline_s: Annotated[float | None, typer.Option(help="when it must have ended")] = None,
-    delay_s: Annotated[float | None, typer.Option(help="when it may begin")] = None,
+    deadline_s: Annotated[
+        float | None, typer.Option(help="when it must have ended", callback=finite)
+    ] = None,
+    delay_s: Annotated[
+        float | None, typer.Option(help="when it may begin", callback=finite)
+    ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="watch it until it ends")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -130,10 +135,11 @@ def cancel(
         show_json(milepost.runs.cancel(run_id, reason).raw)
 
 
-def _show(events: Iterator[Event], *, as_json: bool) -> None:
+def _show(events: Generator[Event, None, None], *, as_json: bool) -> None:
     telling = Telling()
-    for event in events:
-        if as_json:
-            show_line(asdict(event))
-        else:
-            telling.show(event)
+    with closing(events):
+        for event in events:
+            if as_json:
+                show_line(asdict(event))
+            else:
+                telling.show(event)

@@ -9,9 +9,11 @@ from typing import Any
 
 import typer
 import uvicorn
-import uvloop
 
+from milepost.api.bounded_http import BoundedHttp
+from milepost.cli import leaving
 from milepost.cli.binding import bind
+from milepost.cli.garbage import collect_rarely
 from milepost.cli.greeting import greeting
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
@@ -43,12 +45,13 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     logs.configure(settings.log_level, json=settings.log_json)
     with closing(bind(settings.host, settings.port)) as listening:
-        uvloop.run(_serve(settings, listening))
+        leaving.run(_serve(settings, listening))
 
 
 async def _serve(settings: Settings, listening: socket.socket) -> None:
     port = listening.getsockname()[1]
     async with process(settings) as running:
+        collect_rarely()
         server = Server(
             _config(running), lambda: typer.echo(greeting(settings, running, port), nl=False)
         )
@@ -62,6 +65,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
 def _config(running: Process) -> uvicorn.Config:
     return uvicorn.Config(
         running.app,
+        http=BoundedHttp,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -69,7 +73,6 @@ def _config(running: Process) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_S,
-        h11_max_incomplete_event_size=65_536,
     )
 
 
@@ -79,11 +82,12 @@ def work(settings: Settings) -> None:
         raise ConfigurationError("a worker with 0 slots would drive nothing: give it some --slots")
     logs.configure(settings.log_level, json=settings.log_json)
     # Nobody can call a worker, so it needs no keys wherever the servers beside it bind to.
-    uvloop.run(_work(settings.model_copy(update={"host": "127.0.0.1"})))
+    leaving.run(_work(settings.model_copy(update={"host": "127.0.0.1"})))
 
 
 async def _work(settings: Settings) -> None:
     async with process(settings) as running:
+        collect_rarely()
         typer.echo(f"Milepost works on {running.address.shown}, {settings.slots} slots.")
         await _until_stopped(running)
         running.drain()

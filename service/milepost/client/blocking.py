@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -23,24 +23,36 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="milepost-client", daemon=True
-        )
+        self._closing = asyncio.Event()
+        self.streams: set[_Stream[Any]] = set()
+        self._thread = threading.Thread(target=self._live, name="milepost-client", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns; who is interrupted while waiting interrupts it."""
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("this client was closed; make a new one")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         finally:
             future.cancel()
 
-    def close(self) -> None:
-        """Stop the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Close the streams that are open, do the last work, and stop the thread."""
+        while self.streams:
+            self.run(self.streams.pop().close())
+        self.run(last)
+        self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
-        self._loop.close()
+
+    def _live(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._until_closing())
+
+    async def _until_closing(self) -> None:
+        await self._closing.wait()
 
 
 class _Blocking(Generic[R]):
@@ -63,25 +75,46 @@ def _blocking(
 
 def _iterating(
     method: Callable[Concatenate[R, P], AsyncGenerator[T, None]],
-) -> Callable[Concatenate[_Blocking[R], P], Iterator[T]]:
-    def call(self: _Blocking[R], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        items = method(self.resource, *args, **kwargs)
+) -> Callable[Concatenate[_Blocking[R], P], Generator[T, None, None]]:
+    def call(self: _Blocking[R], /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        stream = _Stream(method(self.resource, *args, **kwargs))
+        self.loop.streams.add(stream)
         try:
             while True:
                 try:
-                    item = self.loop.run(_next(items))
+                    item = self.loop.run(stream.next())
                 except StopAsyncIteration:
                     return
                 yield item
         finally:
-            self.loop.run(items.aclose())
+            # A client that was closed before has closed its streams.
+            if stream in self.loop.streams:
+                self.loop.streams.remove(stream)
+                self.loop.run(stream.close())
 
     call.__doc__ = method.__doc__
     return call
 
 
-async def _next(items: AsyncGenerator[T, None]) -> T:
-    return await anext(items)
+class _Stream(Generic[T]):
+    """An asynchronous generator, used by one task at a time.
+
+    Whoever is interrupted cancels its task and goes on at once: the close waits for that task.
+    """
+
+    def __init__(self, items: AsyncGenerator[T, None]) -> None:
+        self._items = items
+        self._used = asyncio.Lock()
+
+    async def next(self) -> T:
+        """Return the next item. Raises `StopAsyncIteration`."""
+        async with self._used:
+            return await anext(self._items)
+
+    async def close(self) -> None:
+        """Close it."""
+        async with self._used:
+            await self._items.aclose()
 
 
 class BlockingRuns(_Blocking[Runs]):
@@ -160,5 +193,4 @@ class BlockingMilepost:
 
     def close(self) -> None:
         """Close the connections and stop the thread."""
-        self._loop.run(self._client.aclose())
-        self._loop.close()
+        self._loop.close(self._client.aclose())

@@ -20,6 +20,7 @@ READ_S = 60.0
 SILENCE_S_MAX = 30.0  # A stream that lives has a heartbeat every ten seconds.
 EVENT_BYTES_MAX = 16 * 1_048_576
 JITTER = 0.2
+SHOWN_MAX = 200
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # A POST carries an idempotency key; what else changes something is not sent twice.
@@ -38,7 +39,7 @@ class Transport:
         self.patience = patience
         self._http = httpx2.AsyncClient(
             base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            headers=_authorization(api_key),
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
             # No proxy can reach this machine's own loopback for us.
             trust_env=host not in _LOOPBACK,
@@ -79,7 +80,7 @@ class Transport:
                 repeatable = method in _REPEATABLE or isinstance(lost, httpx2.ConnectError)
             else:
                 if answer.is_success:
-                    return orjson.loads(answer.content) if answer.content else None
+                    return self._decoded(answer)
                 error = _problem(answer)
                 repeatable = error.retryable
             if not repeatable or failures >= self.patience.tries_max:
@@ -106,6 +107,25 @@ class Transport:
                 await source.response.aread()
                 raise _problem(source.response)
             yield None if source.response.status_code == 204 else aiter(source)
+
+    def _decoded(self, answer: httpx2.Response) -> Any:
+        """Return what a success says: an object, or nothing, if it is Milepost that answers."""
+        if not answer.content:
+            return None
+        try:
+            said = orjson.loads(answer.content)
+        except orjson.JSONDecodeError:
+            said = None
+        if isinstance(said, dict):
+            return said
+        raise ApiError(
+            {
+                "detail": f"what answers at {self.base_url} is no Milepost server:"
+                f" {answer.text[:SHOWN_MAX]!r}",
+                "code": "not_milepost",
+            },
+            status=answer.status_code,
+        )
 
     async def pause(self, failures: int, wanted_s: float | None) -> None:
         """Wait before the next try, not at the same moment as everybody else."""
@@ -145,12 +165,32 @@ def if_version(version: int | None) -> dict[str, str]:
 
 
 def _host_of(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(base_url)
+        host, port = parts.hostname, parts.port
+        httpx2.URL(base_url)
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise _no_address(base_url) from error
+    if parts.scheme not in {"http", "https"} or not host or port == 0:
+        raise _no_address(base_url)
+    return host
+
+
+def _no_address(base_url: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{base_url!r} is no server's address; name one such as http://127.0.0.1:8000"
+    )
+
+
+def _authorization(api_key: str | None) -> dict[str, str]:
+    if not api_key:
+        return {}
+    if not (api_key.isascii() and api_key.isprintable()):
+        # The key itself stays unsaid: it may be a good one, with a line end behind it.
         raise ConfigurationError(
-            f"{base_url!r} is no server's address; name one such as http://127.0.0.1:8000"
+            "the API key holds characters that no key has; was something copied along with it?"
         )
-    return parts.hostname
+    return {"Authorization": f"Bearer {api_key}"}
 
 
 def _headers(method: str, body: Mapping[str, Any] | None) -> dict[str, str]:
@@ -182,7 +222,7 @@ def _problem(answer: httpx2.Response) -> ApiError:
             problem = None
     if not isinstance(problem, dict) or "code" not in problem:
         problem = {
-            "detail": f"the server answered {answer.status_code}: {answer.text[:200]}",
+            "detail": f"the server answered {answer.status_code}: {answer.text[:SHOWN_MAX]}",
             "code": "not_a_problem",
             "retryable": answer.status_code in _PASSING,
         }

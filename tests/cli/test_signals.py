@@ -1,0 +1,112 @@
+"""How a server ends: it drains at the first signal, and at once at the second Ctrl-C."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.journeys.processes import Installation, assert_sound, installed, types
+from tests.stubs.directed_model import directed_model
+
+TOOLS = """
+import asyncio
+import threading
+
+from milepost import tool
+
+@tool
+async def hang() -> None:
+    "Never return."
+    await asyncio.Event().wait()
+
+@tool(timeout_s=0.1)
+async def deaf() -> None:
+    "Go on, whatever one is told."
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except BaseException:
+            pass
+
+@tool
+async def fork() -> None:
+    "Start what never ends."
+    threading.Thread(target=threading.Event().wait, name="forked").start()
+"""
+AGENTS = """
+[[agents]]
+name = "clerk"
+model = "openai/directed"
+tools = ["hang", "deaf", "fork"]
+"""
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    """A folder for services with a tool that never returns."""
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "agents.toml").write_text(AGENTS)
+    async with directed_model() as model:
+        environment = {
+            "MILEPOST_TOOLS": "tools.py",
+            "MILEPOST_AGENTS": "agents.toml",
+            "MILEPOST_LOG_LEVEL": "warning",
+            "OPENAI_BASE_URL": model.base_url,
+            "PATH": os.environ["PATH"],
+        }
+        async with installed(tmp_path, environment) as installation:
+            yield installation
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_server_that_is_told_to_stop_hands_its_run_to_the_next_one(
+    installation: Installation, number: signal.Signals
+) -> None:
+    server = await installation.start()
+    run = await server.create("slowly 20\n" + "word " * 50)
+    await server.until(run["id"], "message.delta")
+
+    server.process.send_signal(number)
+    code = await server.process.wait()
+    events = await (await installation.start()).whole(run["id"])
+
+    assert code == 0
+    assert_sound(events)
+    assert {"run.resumed", "run.completed"} <= set(types(events))
+
+
+@pytest.mark.parametrize(("tool", "left"), [("deaf", "deaf"), ("fork", "forked")])
+async def test_a_server_that_is_told_to_stop_leaves_behind_what_will_not_end(
+    installation: Installation, tool: str, left: str
+) -> None:
+    server = await installation.start()
+    run = await server.create(f"call {tool} {{}}")
+    events = await server.whole(run["id"])
+
+    code = await server.stop()
+
+    assert "run.completed" in types(events)
+    assert code == 0
+    [line] = [
+        line
+        for line in (installation.folder / "stderr").read_text().splitlines()
+        if "left behind what would not end" in line
+    ]
+    assert left in line
+
+
+async def test_a_second_interrupt_does_not_wait_for_the_drain(installation: Installation) -> None:
+    server = await installation.start("--drain-s", "1000")
+    run = await server.create("call hang {}")
+
+    with suppress(httpx2.RemoteProtocolError):  # The death may come before the stream's end.
+        async for event in server.events(run["id"]):
+            if event.type in {"tool_call.started", "stream.reconnect"}:
+                server.process.send_signal(signal.SIGINT)
+    code = await server.process.wait()
+
+    assert code == -signal.SIGINT

@@ -1,0 +1,73 @@
+"""Settings: a flag wins over the environment, that over the default, and nonsense is named."""
+
+import pytest
+
+from milepost.core.errors import ConfigurationError
+from milepost.settings import flag, load_settings, variable
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MILEPOST_SLOTS", "7")
+    monkeypatch.setenv("MILEPOST_QUEUE_MAX", "8")
+
+    settings = load_settings({"slots": 9, "queue_max": None})
+
+    assert (settings.slots, settings.queue_max, settings.port) == (9, 8, 8000)
+
+
+def test_an_empty_variable_is_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILEPOST_PORT", "")
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+
+    settings = load_settings({})
+
+    assert (settings.port, settings.openai_api_key) == (8000, None)
+
+
+def test_a_vendors_own_name_is_read_and_has_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+
+    assert (flag("openai_base_url"), variable("openai_base_url")) == (
+        "--openai-base-url",
+        "OPENAI_BASE_URL",
+    )
+    assert load_settings({}).openai_base_url == "http://127.0.0.1:1/v1"
+    assert load_settings({"openai_base_url": "http://127.0.0.1:2/v1"}).openai_base_url.endswith(
+        "2/v1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("port", 70_000, r"--port \(MILEPOST_PORT\) cannot be 70000"),
+        ("port", -1, "greater than or equal to 0"),
+        ("slots", -1, r"--slots \(MILEPOST_SLOTS\) cannot be -1"),
+        ("lease_s", 0, "greater than 0"),
+        ("drain_s", float("nan"), "finite"),
+        ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("capture_content", "maybe", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"),
+    ],
+)
+def test_what_cannot_be_is_named_by_its_flag_and_its_variable(
+    name: str, value: object, told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        load_settings({name: value})
+
+
+def test_a_variable_is_named_as_its_flag_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILEPOST_PORT", "eighty")
+
+    with pytest.raises(ConfigurationError, match=r"--port \(MILEPOST_PORT\) cannot be 'eighty'"):
+        load_settings({})
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = load_settings(
+        {"secret_key": "sesame-1", "openai_api_key": "sesame-2", "api_key": "sesame-3"}
+    )
+
+    assert "sesame" not in repr(settings)
