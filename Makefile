@@ -75,9 +75,10 @@ test: $(STAMP) ## the tests, on a real Postgres and a real Valkey (ARGS="tests/s
 	@REQUIRE_SERVICES=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
-bench: $(STAMP) ## runs a second and time to the first event, on databases that really sync
+bench: $(STAMP) ## runs a second and time to the first event, on databases that really sync, and the cost of a tool
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.tools_cost
 
 # --- Pinning ---
 
