@@ -299,8 +299,10 @@ def test_a_run_waits_only_when_no_other_call_can_go_on() -> None:
 def test_an_approved_call_is_run_once_more_judged() -> None:
     log = requesting(asked(), approved())
 
-    assert decided(log, asking()) == [CallTool(CALL, REFUND, "once", attempt=1)]
-    assert decided(log, allowing()) == [CallTool(CALL, REFUND, "once", attempt=1)]
+    assert decided(log, asking()) == [CallTool(CALL, REFUND, "once", attempt=1, approved_by="ann")]
+    assert decided(log, allowing()) == [
+        CallTool(CALL, REFUND, "once", attempt=1, approved_by="ann")
+    ]
 
 
 def test_an_edited_call_runs_with_the_edited_arguments() -> None:
@@ -397,7 +399,9 @@ def test_a_repeated_call_keeps_its_approval() -> None:
     log = requesting(asked(), approved(), running(effect="read"), CRASHED,
                      ToolCallInterrupted("call_1_0", "repeat"))  # fmt: skip
 
-    assert decided(log, asking("read")) == [CallTool(CALL, REFUND, "read", attempt=2)]
+    assert decided(log, asking("read")) == [
+        CallTool(CALL, REFUND, "read", attempt=2, approved_by="ann")
+    ]
 
 
 @pytest.mark.parametrize(

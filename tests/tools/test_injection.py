@@ -1,5 +1,8 @@
 """What a tool is given without any model having a say."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 
 from milepost.core.errors import ToolError, ToolValidationError
@@ -134,4 +137,58 @@ async def test_a_factory_that_fails_does_not_tell_the_model_its_secrets(
 
     assert str(failure.value) == (
         "where failed: could not prepare 'database', which it needs: ConnectionError"
+    )
+
+
+async def test_a_model_that_supplies_an_injected_parameter_is_told_it_is_unexpected(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool(inject={"key": lambda: "factory", "url": "constant"})
+    def look_up(query: str, key: Injected[str], url: Injected[str]) -> None:
+        """Look it up."""
+
+    for name in ("key", "url"):
+        with pytest.raises(ToolValidationError, match=f"[Uu]nexpected parameter.*{name}"):
+            await invoker.invoke(tool_of(look_up), {"query": "x", name: "mine"}, context)
+
+
+async def test_the_context_cannot_be_supplied_either(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool
+    def who(context: ToolContext) -> str | None:
+        """Tell who asks."""
+        return context.user
+
+    with pytest.raises(ToolValidationError, match=r"[Uu]nexpected parameter.*context"):
+        await invoker.invoke(tool_of(who), {"context": {"user": "root"}}, context)
+    assert await invoker.invoke(tool_of(who), {}, context) == "ada"
+
+
+async def test_what_is_declared_goes_before_the_functions_own_default(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool(inject={"key": lambda: "factory", "url": "constant"})
+    def which(key: Injected[str] = "own", url: Injected[str] = "own") -> list[str]:
+        """Tell which."""
+        return [key, url]
+
+    assert await invoker.invoke(tool_of(which), {}, context) == ["factory", "constant"]
+
+
+async def test_a_factory_that_makes_nothing_injects_nothing(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    @tool(inject={"key": lambda: None})
+    def which(key: Injected[str | None]) -> bool:
+        """Tell whether there is one."""
+        return key is None
+
+    assert await invoker.invoke(tool_of(which), {}, context) is True
+
+
+def test_the_deadline_is_a_time_where_there_is_one(context: ToolContext) -> None:
+    assert context.deadline is None
+    assert replace(context, deadline_ms=1_500).deadline == datetime(
+        1970, 1, 1, 0, 0, 1, 500_000, UTC
     )

@@ -261,7 +261,7 @@ async def test_a_sync_tool_that_runs_out_of_time_is_said_to_run_on(
         ended.set()
 
     with pytest.raises(ToolError, match="whose thread cannot be stopped") as late:
-        await invoker.invoke(tool_of(hang), {}, context, timeout_s=0.01)
+        await invoker.invoke(tool_of(hang), {}, context, timeout_s=0.2)
     release.set()
 
     assert (late.value.code, late.value.retryable) == ("tool_timeout", False)

@@ -114,13 +114,15 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Run the tool."""
+    """Run the tool. `approved_by` and `comment` are those of a person's yes, if one was asked."""
 
     call: ToolCall
     arguments: Mapping[str, Json]
     effect: ToolEffect
     attempt: int
     coerced: tuple[str, ...] = ()
+    approved_by: str | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,12 +278,13 @@ def _compress(open_call: OpenCall, compression: Compression | None) -> Effect | 
 
 
 def _call(
-    call: ToolCall, arguments: Mapping[str, Json], effect: ToolEffect, attempt: int,
-    coerced: tuple[str, ...],
-) -> Effect:  # fmt: skip
+    open_call: OpenCall, arguments: Mapping[str, Json], effect: ToolEffect, coerced: tuple[str, ...]
+) -> Effect:
     """Have the tool run: by us, or by the client, who then sends what came of it."""
+    call, attempt = open_call.call, open_call.attempt + 1
     if call.kind != "client":
-        return CallTool(call, arguments, effect, attempt, coerced)
+        by, comment = open_call.approved_by, open_call.comment
+        return CallTool(call, arguments, effect, attempt, coerced, by, comment)
     changed = dict(arguments) if dict(arguments) != dict(call.arguments) else None
     return Record((ToolCallStarted(call.id, attempt, effect, changed, coerced),))
 
@@ -290,7 +293,7 @@ def _admit(open_call: OpenCall, ruling: Ruling, state: State) -> Effect:
     call = open_call.call
     match ruling:
         case Run(arguments, effect, coerced):
-            return _call(call, arguments, effect, 1, coerced)
+            return _call(open_call, arguments, effect, coerced)
         case Ask(arguments, _, reason):
             asked = call_digest(call.name, arguments)
             if denial := state.denials.get(asked):
@@ -310,7 +313,7 @@ def _admit_approved(open_call: OpenCall, ruling: Ruling) -> Effect:
         case Run(arguments, effect, coerced) | Ask(arguments, effect, _, coerced):
             if call_digest(call.name, arguments) != open_call.digest:
                 return _deny(call, "approval", "the arguments are not those that were approved")
-            return _call(call, arguments, effect, open_call.attempt + 1, coerced)
+            return _call(open_call, arguments, effect, coerced)
         case Refuse(by, reason):
             return _deny(call, by, reason)
         case Reject(error):
@@ -323,7 +326,7 @@ def _run_again(open_call: OpenCall, ruling: Ruling) -> Effect:
         return _admit_approved(open_call, ruling)
     match ruling:
         case Run(arguments, effect, coerced):
-            return _call(open_call.call, arguments, effect, open_call.attempt + 1, coerced)
+            return _call(open_call, arguments, effect, coerced)
         case Ask(arguments, _, reason):
             asked = call_digest(open_call.call.name, arguments)
             return AskApproval(open_call.call, arguments, asked, reason)

@@ -84,6 +84,8 @@ class OpenCall:
     effect: ToolEffect = "once"
     approval_id: str | None = None
     digest: str | None = None
+    approved_by: str | None = None
+    comment: str | None = None
     denied_by: str = ""
     denial: str = ""
     content: str = ""
@@ -342,6 +344,8 @@ def _decided(state: State, event: ApprovalDecided) -> State:
         status=CallStatus.APPROVED,
         call=call,
         digest=event.digest or state.calls[event.call_id].digest,
+        approved_by=event.by,
+        comment=event.comment,
     )
 
 

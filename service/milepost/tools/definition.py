@@ -14,6 +14,7 @@ from milepost.core.repetition import ToolEffect
 from milepost.tools.arguments import Arguments
 from milepost.tools.check import Checked, checked
 from milepost.tools.docstring import documentation
+from milepost.tools.home import has_home
 from milepost.tools.inject import Injection
 from milepost.tools.projections import Vendor, project
 from milepost.tools.ready import check_callable, closed
@@ -204,6 +205,11 @@ class Tool:
             raise self._invalid(
                 "a process of its own gets JSON alone, so that nothing can be injected; "
                 "make what it needs inside the function, or drop isolation"
+            )
+        if self.isolation and not has_home(self.function):
+            raise self._invalid(
+                "a process of its own must find its function: define it at the top of a module, "
+                "or drop isolation"
             )
 
     def _read_parameters(self, documented: Mapping[str, str]) -> tuple[Signature, _Schema, Any]:

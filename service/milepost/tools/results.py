@@ -4,7 +4,7 @@ import base64
 import dataclasses
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from typing import Any
@@ -13,7 +13,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from milepost.core.errors import ToolError
-from milepost.core.json import DEPTH_MAX, Json, UnencodableError, clean
+from milepost.core.json import DEPTH_MAX, Json, UnencodableError, clean, clean_text
+from milepost.tools.context import Progress, unheard
+from milepost.tools.typed_results import ToolResult, members
 
 RESULT_CHARS_MAX = 100_000
 
@@ -51,22 +53,27 @@ def as_text(result: Json) -> str:
 
 
 class Pieces:
-    """The pieces of a generator, joined. All are taken, up to `RESULT_CHARS_MAX` are kept."""
+    """The pieces of a generator, joined. All are taken, up to `RESULT_CHARS_MAX` are kept.
 
-    def __init__(self) -> None:
+    Each is told to `progress` as it comes.
+    """
+
+    def __init__(self, progress: Progress = unheard) -> None:
+        self._progress = progress
         self._kept: list[str] = []
         self._chars = 0
 
     def add(self, piece: object) -> None:
         """Take the next piece, as text."""
         text = str(piece)
+        self._progress(text)
         if (room := RESULT_CHARS_MAX - self._chars) > 0:
             self._kept.append(text[:room])
         self._chars += len(text)
 
     def join(self) -> str:
         """Return all that was kept, and whether that is all."""
-        text = "".join(self._kept)
+        text = clean_text("".join(self._kept))
         return text if self._chars <= RESULT_CHARS_MAX else text + _marker(self._chars)
 
 
@@ -75,6 +82,7 @@ class _Conversion:
 
     def __init__(self) -> None:
         self._room = RESULT_CHARS_MAX
+        self._fallback: Callable[[Any], str] | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -131,10 +139,20 @@ class _Conversion:
         if isinstance(value, BaseModel):
             _refuse_lazy(value)
             return self._mapping(value.model_dump(mode="json"), depth)
+        if isinstance(value, ToolResult):
+            return self._typed(value, depth)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             names = (field.name for field in dataclasses.fields(value))
             return self._mapping({name: getattr(value, name) for name in names}, depth)
-        return self._count(to_jsonable_python(value))
+        return self._count(to_jsonable_python(value, fallback=self._fallback))
+
+    def _typed(self, value: ToolResult, depth: int) -> object:
+        """Convert what tells its kind; what in it has no JSON form is shown as text."""
+        before, self._fallback = self._fallback, str
+        try:
+            return self._mapping(dict(members(value)), depth)
+        finally:
+            self._fallback = before
 
     def _count(self, converted: object) -> object:
         self._room -= len(converted) if isinstance(converted, str) else _SMALL_CHARS

@@ -1,0 +1,209 @@
+"""Processes in which tools run that may hang or crash: one call at a time each, killed for real."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from milepost.core.errors import ToolError, UnavailableError
+from milepost.core.json import Json
+from milepost.tools.context import ToolContext
+from milepost.tools.definition import Tool
+from milepost.tools.home import Home, home_of
+
+PROCESSES_MAX = 4
+ANSWER_BYTES_MAX = 4_194_304
+LEAVES_WITHIN_S = 1.0
+DIES_WITHIN_S = 5.0
+OWN_SETTINGS = "MILEPOST_"
+
+_PLAIN = (
+    "run_id", "session_id", "tenant", "user", "call_id", "attempt", "idempotency_key",
+    "deadline_ms", "tool",
+)  # fmt: skip
+_LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
+
+
+class ToolProcesses:
+    """At most `processes_max` processes, started when needed and kept warm between calls.
+
+    Each leads a session and a process group of its own, so that what a tool starts dies with it: on
+    timeout, on cancellation, when this is closed, and when the process that this lives in is gone.
+    It gets the call as JSON over a socket, which nothing that a tool prints can disturb. It has the
+    environment of the service, but for the service's own settings (`MILEPOST_…`): whatever else
+    stands there, keys of vendors for instance, its tools can read, as tools in threads can.
+    """
+
+    def __init__(self, processes_max: int = PROCESSES_MAX) -> None:
+        self._places = asyncio.Semaphore(processes_max)
+        self._idle: list[_Process] = []
+        self._living: set[_Process] = set()
+        self._closed = False
+
+    async def call(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Json],
+        context: ToolContext,
+        on_start: Callable[[], None],
+    ) -> Json:
+        """Have `tool` called in a process; `on_start` is called right before it is.
+
+        Raises ToolError for whatever the tool raised, and for a process that ended instead.
+        """
+        home = home_of(tool.function)
+        request = orjson.dumps(_request(tool, home, arguments, context)) + b"\n"
+        async with self._places:
+            process = await self._take(home)
+            try:
+                on_start()
+                answer = await process.ask(request, context)
+            except BaseException:
+                process.kill()
+                raise
+            if answer["leaves_behind"] or self._closed:
+                process.kill()
+            else:
+                self._idle.append(process)
+        return _outcome(answer)
+
+    async def close(self) -> None:
+        """Take no more calls, kill every process, and wait until they are gone."""
+        self._closed = True
+        for process in self._living:
+            process.kill()
+        if gone := [process.gone for process in self._living]:
+            await asyncio.wait(gone, timeout=DIES_WITHIN_S)
+
+    async def _take(self, home: Home) -> "_Process":
+        if self._closed:
+            raise UnavailableError("the processes for tools are closed: this one is stopping")
+        while self._idle:
+            process = self._idle.pop()
+            if not process.gone.done() and process.fits(home):
+                return process
+            process.kill()
+        process = await _Process.start()
+        process.fits(home)
+        self._living.add(process)
+        process.gone.add_done_callback(lambda _: self._living.discard(process))
+        return process
+
+
+class _Process:
+    """One process, and the socket that leads to it."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._loaded: dict[str, int] = {}
+        self.gone = asyncio.create_task(process.wait(), name="a tool's process")
+        # What the tool has started may hold the other end open although the process is gone.
+        self.gone.add_done_callback(lambda _: writer.transport.abort())
+
+    @classmethod
+    async def start(cls) -> "_Process":
+        """Start a process that waits for calls."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "milepost.tools.isolated", str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=_environment(),
+            )  # fmt: skip
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=ANSWER_BYTES_MAX)
+        return cls(process, reader, writer)
+
+    def fits(self, home: Home) -> bool:
+        """Say whether the process has not loaded an older form of the module; note which it has."""
+        return self._loaded.setdefault(home.module, home.changed_ns) == home.changed_ns
+
+    async def ask(self, request: bytes, context: ToolContext) -> dict[str, Any]:
+        """Return the answer to a call, having passed on what was said before it."""
+        self._writer.write(request)
+        while line := await self._line():
+            said: dict[str, Any] = orjson.loads(line)
+            match said:
+                case {"progress": str(text)}:
+                    context.progress(text)
+                case {"log": str(level), "event": str(event), **more} if level in _LEVELS:
+                    getattr(context.logger, level)(event, **more)
+                case _:
+                    return said
+        raise ToolError(await self._how_it_ended())
+
+    def kill(self) -> None:
+        """Kill the process and all that it has started."""
+        if not self.gone.done():
+            # Not reaped yet, so that its number cannot be another's by now.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.kill()  # if its tool has made it leave its own group
+        self._writer.transport.abort()
+
+    async def _line(self) -> bytes:
+        try:
+            line = await self._reader.readline()
+        except ValueError as error:
+            raise ToolError(f"its process answered more than {ANSWER_BYTES_MAX} bytes") from error
+        except ConnectionError:
+            return b""
+        return line if line.endswith(b"\n") else b""
+
+    async def _how_it_ended(self) -> str:
+        await asyncio.wait((self.gone,), timeout=LEAVES_WITHIN_S)
+        if not self.gone.done():
+            return "its process hung up before it answered"
+        code = self.gone.result()
+        if code >= 0:
+            return f"its process ended with exit code {code} before it answered"
+        return f"its process crashed: it was ended by {signal.Signals(-code).name}"
+
+
+def _request(
+    tool: Tool, home: Home, arguments: Mapping[str, Json], context: ToolContext
+) -> dict[str, Any]:
+    known: dict[str, Any] = {name: getattr(context, name) for name in _PLAIN}
+    known["metadata"] = dict(context.metadata)
+    known["approval"] = context.approval and asdict(context.approval)
+    return {
+        "path": sys.path,
+        "home": asdict(home),
+        "tool": tool.name,
+        "parameters": None if tool.parameters is None else tool.schema.parameters,
+        "arguments": arguments,
+        "context": known,
+    }
+
+
+def _outcome(answer: Mapping[str, Any]) -> Json:
+    if "error" not in answer:
+        result: Json = answer["result"]
+        return result
+    error = ToolError(answer["error"], retryable=answer["retryable"])
+    error.add_note(answer["traceback"])
+    raise error
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(OWN_SETTINGS)}

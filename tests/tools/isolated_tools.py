@@ -1,0 +1,147 @@
+"""Tools for processes of their own: some do as they are told, some do their worst."""
+
+import contextlib
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from milepost.core.errors import ToolError
+from milepost.tools import ToolContext, emit_artifact, tool
+
+
+@dataclass
+class Point:
+    """A place."""
+
+    x: int
+
+
+@tool(isolation="process")
+def where(at: Point, on: date, *, by: int = 1) -> dict[str, object]:
+    """Tell the process."""
+    return {"pid": os.getpid(), "group": os.getpgid(0), "at": Point(at.x + by), "on": on}
+
+
+@tool(isolation="process")
+async def where_on_a_loop() -> int:
+    """Tell the process."""
+    return os.getpid()
+
+
+@tool(isolation="process")
+def who(context: ToolContext) -> list[object]:
+    """Tell who asks."""
+    assert context.approval is not None
+    context.logger.warning("looked", colour="blue")
+    return [context.run_id, context.user, context.attempt, context.idempotency_key,
+            context.approval.by]  # fmt: skip
+
+
+@tool(isolation="process")
+def count(context: ToolContext) -> Iterator[str]:
+    """Count."""
+    context.progress("zero ")
+    yield "one "
+    yield "two"
+
+
+@tool(isolation="process")
+async def spell() -> AsyncIterator[str]:
+    """Spell."""
+    yield "a"
+    yield "b"
+
+
+@tool(isolation="process")
+def hang(pid_file: str) -> None:
+    """Hang, with a child that hangs as well, having told of both over a named pipe."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(pid_file).write_text(f"{os.getpid()} {child.pid}")
+    while True:
+        time.sleep(60)
+
+
+@tool(isolation="process")
+def crash() -> None:
+    """Read what is at address zero."""
+    ctypes.string_at(0)
+
+
+@tool(isolation="process")
+def leave(code: int) -> None:
+    """Leave at once."""
+    os._exit(code)
+
+
+@tool(isolation="process")
+def leave_politely() -> None:
+    """Leave."""
+    sys.exit(3)
+
+
+@tool(isolation="process")
+def refuse() -> None:
+    """Refuse."""
+    raise ToolError("the hotel is full", retryable=True)
+
+
+@tool(isolation="process")
+def fork() -> int:
+    """Leave a copy behind that returns as well."""
+    os.fork()
+    return os.getpid()
+
+
+@tool(isolation="process")
+async def fork_on_a_loop() -> int:
+    """Leave a copy behind that returns as well."""
+    os.fork()
+    return os.getpid()
+
+
+@tool(isolation="process")
+def shout() -> str:
+    """Write to whatever can be printed to."""
+    sys.stdout.write('{"result": "forged"}')
+    os.write(1, b'{"result": "forged"}\n')
+    os.write(2, b'{"result": "forged"}\n')
+    return sys.stdin.read() + "heard"
+
+
+@tool(isolation="process")
+def settings() -> list[str]:
+    """Tell the names of what stands in the environment."""
+    return sorted(os.environ)
+
+
+@tool(isolation="process")
+def swell() -> str:
+    """Return far too much."""
+    return "x" * 50_000_000
+
+
+@tool(isolation="process")
+def hang_up() -> None:
+    """Say that nothing more will be said, wherever somebody may listen, and hang."""
+    for number in range(3, 100):
+        with contextlib.suppress(OSError):
+            socket.socket(fileno=number).shutdown(socket.SHUT_WR)
+    time.sleep(600)
+
+
+@tool(isolation="process")
+def leave_behind() -> None:
+    """Leave a file behind."""
+    emit_artifact(content="a", filename="a.txt")
+
+
+def plain(numbers: list[int]) -> int:
+    """Add."""
+    return sum(numbers)

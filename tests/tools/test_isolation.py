@@ -1,0 +1,348 @@
+"""Tools in processes of their own: what reaches them, what comes back, and how they are ended."""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milepost.core.errors import FencedError, ToolError, ToolValidationError
+from milepost.core.json import Json
+from milepost.tools import (
+    Invoker,
+    Tool,
+    ToolContext,
+    ToolProcesses,
+    ToolThreads,
+    load,
+    tool,
+    tool_of,
+)
+from milepost.tools.context import Approved
+from milepost.tools.results import RESULT_CHARS_MAX
+from tests.tools import isolated_tools as tools
+
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[ToolProcesses]:
+    """One process at a time, killed with the test."""
+    processes = ToolProcesses(processes_max=1)
+    yield processes
+    await processes.close()
+
+
+@pytest.fixture
+def isolating(threads: ToolThreads, processes: ToolProcesses) -> Invoker:
+    """What calls tools, isolated ones in this one process."""
+    return Invoker(threads, processes=processes)
+
+
+async def call(isolating: Invoker, function: Any, context: ToolContext, **arguments: Json) -> Any:
+    """Return what an isolated tool makes of its arguments."""
+    return await isolating.invoke(tool_of(function), arguments, context, timeout_s=TIMEOUT_S)
+
+
+async def failure_of(
+    isolating: Invoker, function: Any, context: ToolContext, **arguments: Json
+) -> str:
+    """Return the error that an isolated tool ends in."""
+    with pytest.raises(ToolError) as failure:
+        await call(isolating, function, context, **arguments)
+    assert failure.value.code == "tool_failed"
+    return str(failure.value)
+
+
+async def gone(*pids: int) -> None:
+    """Wait until none of these processes runs."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            ended = os.pidfd_open(pid)
+            readable, _, _ = await asyncio.to_thread(select.select, [ended], [], [], TIMEOUT_S)
+            os.close(ended)
+            assert readable, f"process {pid} lives on"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A named pipe through which a tool says that it hangs."""
+    os.mkfifo(tmp_path / "pids")
+    return tmp_path / "pids"
+
+
+async def hanging(path: Path) -> tuple[int, ...]:
+    """Wait until the tool hangs; return its process and the one that it has started."""
+    told = await asyncio.wait_for(asyncio.to_thread(path.read_text), TIMEOUT_S)
+    return tuple(int(pid) for pid in told.split())
+
+
+async def test_it_runs_in_a_warm_process_and_group_of_its_own_with_values_of_its_types(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    first = await call(isolating, tools.where, context, at={"x": "4"}, on="2026-11-21")
+    second = await call(isolating, tools.where_on_a_loop, context)
+
+    assert first == {"pid": second, "group": second, "at": {"x": 5}, "on": "2026-11-21"}
+    assert second != os.getpid()
+
+
+async def test_a_plain_tool_is_found_by_its_functions_name(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}},
+        "required": ["numbers"],
+    }
+    for parameters in (None, schema):
+        adder = Tool(name="adder", description="Add.", function=tools.plain,
+                     parameters=parameters, isolation="process")  # fmt: skip
+
+        assert await isolating.invoke(adder, {"numbers": [1, "2"]}, context) == 3
+
+
+async def test_it_knows_its_call_and_logs_through_the_service(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    heard: list[dict[str, Any]] = []
+
+    class Log:
+        """Keeps what it is told."""
+
+        def __init__(self, **bound: Any) -> None:
+            self._bound = bound
+
+        def bind(self, **more: Any) -> "Log":
+            return Log(**self._bound, **more)
+
+        def warning(self, event: str, **more: Any) -> None:
+            heard.append({"event": event, **self._bound, **more})
+
+    log: Any = Log()
+    context = replace(context, tool="who", approval=Approved("bob", "fine"), log=log)
+
+    assert await call(isolating, tools.who, context) == ["run_1", "ada", 1, "key-1", "bob"]
+    assert heard == [
+        {"event": "looked", "run": "run_1", "call": "call_1_0", "tool": "who", "colour": "blue"}
+    ]
+
+
+async def test_what_it_says_meanwhile_comes_through(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    heard: list[object] = []
+    context = replace(context, progress=heard.append)
+
+    assert await call(isolating, tools.count, context) == "one two"
+    assert await call(isolating, tools.spell, context) == "ab"
+    assert heard == ["zero ", "one ", "two", "a", "b"]
+
+
+async def test_one_that_runs_out_of_time_is_killed_with_all_that_it_started(
+    isolating: Invoker, context: ToolContext, path: Path
+) -> None:
+    await call(isolating, tools.where_on_a_loop, context)  # Now there is a warm one.
+    late = asyncio.create_task(
+        isolating.invoke(tool_of(tools.hang), {"pid_file": str(path)}, context, timeout_s=2)
+    )
+    pids = await hanging(path)
+    with pytest.raises(ToolError, match="Its process was killed; what it did before") as error:
+        await late
+
+    assert (error.value.code, error.value.retryable) == ("tool_timeout", False)
+    await gone(*pids)
+    assert await call(isolating, tools.where_on_a_loop, context) not in pids
+
+
+async def test_so_is_one_whose_caller_is_cancelled(
+    isolating: Invoker, context: ToolContext, path: Path
+) -> None:
+    task = asyncio.create_task(call(isolating, tools.hang, context, pid_file=str(path)))
+    pids = await hanging(path)
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await gone(*pids)
+
+
+async def test_so_are_all_when_the_processes_are_closed(
+    isolating: Invoker, processes: ToolProcesses, context: ToolContext, path: Path
+) -> None:
+    task = asyncio.create_task(failure_of(isolating, tools.hang, context, pid_file=str(path)))
+    pids = await hanging(path)
+
+    await processes.close()
+
+    assert "crashed: it was ended by SIGKILL" in await task
+    await gone(*pids)
+    assert "is stopping" in await failure_of(isolating, tools.where_on_a_loop, context)
+
+
+async def test_so_are_all_when_the_service_is_killed(path: Path) -> None:
+    service = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _SERVICE, str(path), cwd=Path(__file__).parents[2]
+    )
+    pids = await hanging(path)
+
+    service.send_signal(signal.SIGKILL)
+
+    await service.wait()
+    await gone(*pids)
+
+
+_SERVICE = """
+import asyncio, sys
+from milepost.tools import Invoker, ToolContext, ToolThreads, tool_of
+from tests.tools.isolated_tools import hang
+context = ToolContext("run_1", "ses_1", "acme", None, "call_1_0", 1, "key-1")
+arguments = {"pid_file": sys.argv[1]}
+asyncio.run(Invoker(ToolThreads(1)).invoke(tool_of(hang), arguments, context))
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        (tools.crash, {}, "crash failed: its process crashed: it was ended by SIGSEGV"),
+        (tools.leave, {"code": 7}, "leave failed: its process ended with exit code 7 before it"),
+        (tools.leave_politely, {}, "leave_politely failed: SystemExit: 3"),
+        (tools.hang_up, {}, "hang_up failed: its process hung up before it answered"),
+        (tools.leave_behind, {}, "leave_behind failed: a tool in a process of its own cannot"),
+        (tools.refuse, {}, "refuse failed: the hotel is full"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+async def test_one_that_does_its_worst_fails_in_clear_words_and_the_next_call_works(
+    isolating: Invoker, context: ToolContext, function: Any, arguments: Any, words: str
+) -> None:
+    assert words in await failure_of(isolating, function, context, **arguments)
+    assert await call(isolating, tools.spell, context) == "ab"
+
+
+async def test_what_it_raises_says_whether_to_try_again_and_where_it_was_raised(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    with pytest.raises(ToolError) as failure:
+        await call(isolating, tools.refuse, context)
+
+    assert failure.value.retryable
+    cause = failure.value.__cause__
+    assert cause is not None
+    assert "isolated_tools.py" in cause.__notes__[0]
+
+
+@pytest.mark.parametrize("function", [tools.fork, tools.fork_on_a_loop])
+async def test_one_that_forks_is_answered_once_and_its_copy_does_not_live_on(
+    isolating: Invoker, context: ToolContext, function: Any
+) -> None:
+    pid = await call(isolating, function, context)
+    other = await call(isolating, tools.where_on_a_loop, context)
+
+    await gone(pid)
+    assert other != pid
+
+
+async def test_nothing_that_it_prints_disturbs_its_answer(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    assert await call(isolating, tools.shout, context) == "heard"
+
+
+async def test_its_environment_lacks_the_services_own_settings(
+    isolating: Invoker, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILEPOST_SECRET_KEY", "s3cret")
+    monkeypatch.setenv("WEATHER_URL", "http://weather.example")
+
+    names = await call(isolating, tools.settings, context)
+
+    assert "WEATHER_URL" in names
+    assert not any(name.startswith("MILEPOST_") for name in names)
+
+
+async def test_a_result_of_any_size_is_cut_where_it_is_made(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    result = await call(isolating, tools.swell, context)
+
+    assert len(result) < RESULT_CHARS_MAX + 200
+    assert "[cut: the result has 50000000 characters" in result
+
+
+async def test_one_whose_start_is_refused_is_not_called(
+    threads: ToolThreads, processes: ToolProcesses, context: ToolContext
+) -> None:
+    heard: list[object] = []
+
+    def may_start() -> None:
+        raise FencedError("too late")
+
+    refused = Invoker(threads, may_start=may_start, processes=processes)
+
+    with pytest.raises(FencedError, match="too late"):
+        await call(refused, tools.count, replace(context, progress=heard.append))
+
+    assert heard == []
+
+
+async def test_one_that_found_no_process_in_time_has_not_begun(
+    isolating: Invoker, context: ToolContext, path: Path
+) -> None:
+    first = asyncio.create_task(call(isolating, tools.hang, context, pid_file=str(path)))
+    await hanging(path)
+
+    with pytest.raises(ToolError, match="before it began: no process was ready") as late:
+        await isolating.invoke(tool_of(tools.spell), {}, context, timeout_s=0.01)
+    first.cancel()
+
+    assert late.value.retryable
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_a_file_that_was_changed_is_loaded_anew(
+    isolating: Invoker, context: ToolContext, tmp_path: Path
+) -> None:
+    file = tmp_path / "changing.py"
+    results = []
+    for at, number in enumerate((1, 2)):
+        file.write_text(_CHANGING.format(number=number))
+        os.utime(file, ns=(time.time_ns(), 10**18 + at))
+        results.append(await isolating.invoke(_loaded(file), {}, context, timeout_s=TIMEOUT_S))
+
+    assert results == [1, 2]
+
+
+_CHANGING = """
+from milepost.tools import tool
+
+@tool(isolation="process")
+def answer() -> int:
+    \"\"\"Answer.\"\"\"
+    return {number}
+"""
+
+
+def _loaded(file: Path) -> Tool:
+
+    (found,) = load(str(file))
+    return found
+
+
+def test_a_function_that_no_other_process_finds_is_refused() -> None:
+    with pytest.raises(ToolValidationError, match="define it at the top of a module"):
+
+        @tool(isolation="process")
+        def inside() -> None:
+            """Hide."""
