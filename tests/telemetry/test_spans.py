@@ -33,6 +33,8 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallInterrupted,
     ToolCallStarted,
+    ToolResultCompressed,
+    ToolResultCompressing,
 )
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
@@ -187,6 +189,48 @@ def test_a_tool_call_that_was_stopped_is_cancelled_and_no_error() -> None:
     span = the("execute_tool", log)
 
     assert (span.status, span.error) == ("cancelled", None)
+
+
+def summarising() -> LogWriter:
+    """Return the log of a run in which a long result is being made shorter."""
+    log = asking().write(ToolCallStarted("call_1_0", 1, "read"))
+    log.write(ToolCallCompleted("call_1_0", "long", 5), after_ms=5)
+    return log.write(ToolResultCompressing("call_1_0", "small/s-1", 4))
+
+
+def summaries(log: LogWriter) -> list[Span]:
+    return [span for span in spans_of(log.entries) if span.model == "small/s-1"]
+
+
+@pytest.mark.parametrize(("fallback", "status"), [(None, "ok"), ("ProviderError", "error")])
+def test_a_result_made_shorter_is_a_chat_with_the_model_that_did_it(
+    fallback: str | None, status: str
+) -> None:
+    spent = Usage(input_tokens=9, output_tokens=2)
+    told = ToolResultCompressed("call_1_0", "short", 4, "small/s-1", spent, fallback)
+
+    [span] = summaries(summarising().write(told, after_ms=70))
+
+    assert (span.kind, span.name, span.status) == ("chat", "chat s-1", status)
+    assert span.end_ms - span.start_ms == 70
+    assert span.attributes["gen_ai.usage.input_tokens"] == 9
+
+
+def test_a_summary_lost_to_a_crash_and_its_repetition_are_two_spans() -> None:
+    log = summarising().write(RunResumed(2, "w2", "crash"), after_ms=1_000)
+    log.write(ToolResultCompressing("call_1_0", "small/s-1", 4), after_ms=5)
+    log.write(ToolResultCompressed("call_1_0", "short", 4, "small/s-1", Usage()), after_ms=70)
+
+    lost, again = summaries(log)
+
+    assert (lost.status, lost.error) == ("error", "its worker died")
+    assert (again.status, again.end_ms - again.start_ms) == ("ok", 70)
+
+
+def test_a_summary_in_hand_when_the_run_ends_ends_with_it() -> None:
+    [span] = summaries(ended(summarising()))
+
+    assert span.status == "cancelled"
 
 
 def test_a_call_that_never_ran_is_no_span() -> None:

@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 
+from milepost.core.agents import Compression
 from milepost.core.decide import CompressResult
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.events import ToolResultCompressed
 from milepost.core.json import clean_text
 from milepost.core.messages import Message
 from milepost.core.model import ModelRequest, Reply
-from milepost.core.usage import Usage
+from milepost.core.usage import UNKNOWN, Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
+from milepost.runtime import notices
 from milepost.runtime.calls import usage_of_failure
-from milepost.telemetry.logs import logger
+from milepost.store.records import Claim
 
 SUMMARY_TOKENS_MIN = 128
 SUMMARY_TOKENS_MAX = 1_000
@@ -27,67 +29,74 @@ _FIDELITY = (
 
 
 class Compressor:
-    """Makes results shorter. What cannot be made shorter is cut, and never breaks a run."""
+    """Makes one run's results shorter. What cannot be is cut, and never breaks the run."""
 
-    def __init__(self, providers: Catalog, pricing: Pricing) -> None:
+    def __init__(
+        self, wanted: Compression, claim: Claim, providers: Catalog, pricing: Pricing
+    ) -> None:
+        self._wanted = wanted
+        self._claim = claim
         self._providers = providers
         self._pricing = pricing
-        self._log = logger("compression")
+        self._complained = False
 
-    async def compress(
-        self, effect: CompressResult, tenant: str, threshold_chars: int
-    ) -> ToolResultCompressed:
+    async def compress(self, effect: CompressResult) -> ToolResultCompressed:
         """Return what the model reads instead of the result, marked with its original length."""
         try:
-            reply = await self._ask(effect, tenant, threshold_chars)
+            reply = await self._ask(effect)
         except InvalidError as error:
-            return self._cut(effect, threshold_chars, type(error).__name__, Usage())
+            return self._cut(effect, type(error).__name__, Usage())
         except ProviderError as error:
             usage = usage_of_failure(error, spoken=False)
-            return self._cut(effect, threshold_chars, type(error).__name__, usage)
+            return self._cut(effect, type(error).__name__, usage)
+        except Exception as error:
+            return self._cut(effect, type(error).__name__, UNKNOWN)
         usage = self._priced(effect.opening.model, reply)
         summary = clean_text(reply.text).strip()
         if reply.finish_reason == "length":
-            return self._cut(effect, threshold_chars, "the summary reached its bound", usage)
+            return self._cut(effect, "the summary reached its bound", usage)
         if not summary:
-            return self._cut(effect, threshold_chars, "the summary was empty", usage)
+            return self._cut(effect, "the summary was empty", usage)
         marked = f"[compressed from {effect.opening.chars} chars] {summary}"
-        return self._told(effect, marked, usage)
+        return _told(effect, marked, usage)
 
-    async def _ask(self, effect: CompressResult, tenant: str, threshold_chars: int) -> Reply:
+    async def _ask(self, effect: CompressResult) -> Reply:
         provider_name, _, model = effect.opening.model.partition("/")
         provider = self._providers.get(provider_name)
+        tokens_max = self._wanted.threshold_chars // 4
         request = ModelRequest(
-            tenant=tenant,
+            tenant=self._claim.tenant,
             model=model,
             messages=(
                 Message("system", _FIDELITY),
                 Message("user", f"Result of the tool {effect.call.name}:\n\n{effect.content}"),
             ),
-            tokens_max=min(max(threshold_chars // 4, SUMMARY_TOKENS_MIN), SUMMARY_TOKENS_MAX),
+            tokens_max=min(max(tokens_max, SUMMARY_TOKENS_MIN), SUMMARY_TOKENS_MAX),
         )
         assembly = Assembly()
         async for delta in provider.stream(request):
             assembly.feed(delta)
         return assembly.reply()
 
-    def _cut(
-        self, effect: CompressResult, threshold_chars: int, why: str, usage: Usage
-    ) -> ToolResultCompressed:
-        self._log.warning("a result was cut", tool=effect.call.name, why=why)
-        head = effect.content[:threshold_chars]
+    def _cut(self, effect: CompressResult, why: str, usage: Usage) -> ToolResultCompressed:
+        """Tell of the first in the run alone: a summary model that is away fails each time."""
+        if not self._complained:
+            self._complained = True
+            notices.result_cut(self._claim.run_id, effect.call.name, effect.opening.model, why)
+        head = effect.content[: self._wanted.threshold_chars]
         chars = effect.opening.chars
         marked = f"[truncated from {chars} chars; compression failed] {head}"
-        return replace(self._told(effect, marked, usage), fallback=why)
-
-    def _told(self, effect: CompressResult, marked: str, usage: Usage) -> ToolResultCompressed:
-        """What is no shorter than the result itself helps nobody: the result stays."""
-        chars = effect.opening.chars
-        content = marked if len(marked) < chars else effect.content
-        return ToolResultCompressed(effect.call.id, content, chars, effect.opening.model, usage)
+        return replace(_told(effect, marked, usage), fallback=why)
 
     def _priced(self, model: str, reply: Reply) -> Usage:
         provider, _, name = model.partition("/")
         cost = self._pricing.cost_nanos(provider, name, reply.usage)
         unpriced = 1 if cost is None else 0
         return replace(reply.usage, model_calls=1, cost_nanos=cost or 0, unpriced_calls=unpriced)
+
+
+def _told(effect: CompressResult, marked: str, usage: Usage) -> ToolResultCompressed:
+    """What is no shorter than the result itself helps nobody: the result stays."""
+    chars = effect.opening.chars
+    content = marked if len(marked) < chars else effect.content
+    return ToolResultCompressed(effect.call.id, content, chars, effect.opening.model, usage)

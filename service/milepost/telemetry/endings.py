@@ -17,6 +17,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallInterrupted,
+    ToolResultCompressed,
 )
 from milepost.core.spans import SpanStatus
 from milepost.telemetry.attributes import (
@@ -26,6 +27,7 @@ from milepost.telemetry.attributes import (
     reply_attributes,
     reply_content,
     result_content,
+    usage_attributes,
 )
 
 CANCELLED_CODE = "cancelled"
@@ -68,6 +70,15 @@ def call_ending(event: CallEnd, *, content: bool) -> Ending:
             return CANCELLED if error.code == CANCELLED_CODE else _failed(error)
         case ToolCallInterrupted():
             return WORKER_LOST
+
+
+def summary_ending(event: ToolResultCompressed) -> Ending:
+    """Return how a model call ended that was to make a result shorter."""
+    spent = usage_attributes(event.usage)
+    if event.fallback is None:
+        return Ending("ok", attributes=spent)
+    told = {**spent, ERROR_TYPE: "compression_failed"}
+    return Ending("error", f"compression failed: {event.fallback}", told)
 
 
 def stretch_ending(event: StretchEnd, *, content: bool) -> Ending:

@@ -4,7 +4,8 @@ A span begins when the thing began, and ends when it ended:
 
 - `invoke_agent` is one stretch of a worker's work on the run: from the claim until the run waits,
   is handed over or ends. A run that waits for days has a short span before and one after, linked.
-- `chat` is one attempt at a message, without the wait before a retry.
+- `chat` is one attempt at a message, without the wait before a retry, or at making a tool's result
+  shorter.
 - `execute_tool` is one attempt at running a tool. A call that was denied or could not be made ran
   nothing, and is no span.
 
@@ -39,6 +40,8 @@ from milepost.core.events import (
     ToolCallInterrupted,
     ToolCallRequested,
     ToolCallStarted,
+    ToolResultCompressed,
+    ToolResultCompressing,
 )
 from milepost.core.json import Json
 from milepost.core.spans import Span, SpanKind
@@ -63,6 +66,7 @@ from milepost.telemetry.endings import (
     call_ending,
     message_ending,
     stretch_ending,
+    summary_ending,
 )
 
 
@@ -132,6 +136,7 @@ class SpanFold:
         self._retry: tuple[str, int] | None = None
         self._asked: Mapping[str, _Asked] = {}
         self._calls: Mapping[str, _Begun] = {}
+        self._summaries: Mapping[str, _Begun] = {}
         self._last_ms = 0
 
     def fork(self) -> "SpanFold":
@@ -155,6 +160,10 @@ class SpanFold:
             case ToolCallCompleted() | ToolCallFailed() | ToolCallInterrupted():
                 ending = call_ending(event, content=self._content)
                 return self._end_call(event.call_id, time_ms, ending)
+            case ToolResultCompressing(call_id=call_id):  # Again: its first worker let go of it.
+                return self._end_summary(call_id, time_ms, CANCELLED)
+            case ToolResultCompressed(call_id=call_id):
+                return self._end_summary(call_id, time_ms, summary_ending(event))
             case RunResumed(why=why):
                 return self._end_stretch(
                     self._last_ms, WORKER_LOST if why == "crash" else HANDED_OVER
@@ -177,7 +186,7 @@ class SpanFold:
                 self._asked = {}
             case ModelRetried(message_id=message_id, wait_ms=wait_ms):
                 self._retry = (message_id, time_ms + wait_ms)
-            case MessageCompleted(usage=usage):
+            case MessageCompleted(usage=usage) | ToolResultCompressed(usage=usage):
                 self._usage += usage
             case CacheHit():
                 self._mark_cached()
@@ -197,6 +206,8 @@ class SpanFold:
                 self._begin_message(seq, time_ms, event)
             case ToolCallStarted():
                 self._begin_call(seq, time_ms, event)
+            case ToolResultCompressing():
+                self._begin_summary(seq, time_ms, event)
             case _:
                 pass
 
@@ -250,6 +261,24 @@ class SpanFold:
         )
         self._calls = {**self._calls, event.call_id: begun}
 
+    def _begin_summary(self, seq: int, time_ms: int, event: ToolResultCompressing) -> None:
+        provider, _, model = event.model.partition("/")
+        begun = _Begun(
+            seq=seq,
+            span_id=span_id_of(self._run_id, seq),
+            kind="chat",
+            name=f"chat {model}",
+            opened_ms=time_ms,
+            start_ms=time_ms,
+            parent_id=self._stretch_id(),
+            model=event.model,
+            attributes={
+                **chat_attributes(provider, model),
+                "gen_ai.tool.call.id": event.call_id,
+            },
+        )
+        self._summaries = {**self._summaries, event.call_id: begun}
+
     def _stretch_id(self) -> str | None:
         return self._stretch.span_id if self._stretch else self._root_id
 
@@ -270,12 +299,20 @@ class SpanFold:
         self._calls = {name: begun for name, begun in self._calls.items() if name != call_id}
         return (self._ended(call, time_ms, ending),)
 
+    def _end_summary(self, call_id: str, time_ms: int, ending: Ending) -> tuple[Span, ...]:
+        begun = self._summaries.get(call_id)
+        if begun is None:
+            return ()
+        left = {name: other for name, other in self._summaries.items() if name != call_id}
+        self._summaries = left
+        return (self._ended(begun, time_ms, ending),)
+
     def _end_work(self, time_ms: int) -> tuple[Span, ...]:
         """The run is over, and with it whatever was still in hand."""
         message = self._end_message(time_ms, CANCELLED)
-        calls = tuple(self._ended(call, time_ms, CANCELLED) for call in self._calls.values())
-        self._calls = {}
-        return message + calls
+        begun = (*self._calls.values(), *self._summaries.values())
+        self._calls = self._summaries = {}
+        return message + tuple(self._ended(each, time_ms, CANCELLED) for each in begun)
 
     def _end_stretch(self, time_ms: int, ending: Ending) -> tuple[Span, ...]:
         """What the worker still had in hand is cut off here, whenever that gets told."""
@@ -287,6 +324,9 @@ class SpanFold:
             self._message = _cut(self._message, time_ms, lost=lost)
         self._calls = {
             call_id: _cut(call, time_ms, lost=lost) for call_id, call in self._calls.items()
+        }
+        self._summaries = {
+            call_id: _cut(each, time_ms, lost=lost) for call_id, each in self._summaries.items()
         }
         totals = usage_attributes(self._usage)
         told = replace(ending, attributes={**totals, **ending.attributes})

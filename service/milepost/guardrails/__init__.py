@@ -1,0 +1,1 @@
+"""Guardrails: what is looked at before a model reads it."""

@@ -1,0 +1,75 @@
+"""What a run's calls come to: a result that is known, or what the tool brings and leaves behind."""
+
+from collections.abc import Awaitable, Callable
+
+from milepost.core.decide import CallTool, CompressResult
+from milepost.core.events import Event, ToolCallCompleted, ToolCallFailed, ToolResultCompressed
+from milepost.core.usage import Usage
+from milepost.runtime.artifacts import ContentLostError, Shelf, not_kept
+from milepost.runtime.result_cache import ResultCache, key_of, summary_key
+from milepost.runtime.screening import screened
+from milepost.store.records import Claim
+from milepost.tools import Tool
+from milepost.tools.artifacts import Emissions, collecting
+
+RunTool = Callable[[Emissions], Awaitable[list[Event]]]
+Compress = Callable[[CompressResult], Awaitable[ToolResultCompressed]]
+
+
+class Answers:
+    """The answers to one run's calls, under one claim."""
+
+    def __init__(self, claim: Claim, shelf: Shelf, results: ResultCache | None) -> None:
+        self._claim = claim
+        self._shelf = shelf
+        self._results = results
+        self._kept: dict[str, tuple[str, float]] = {}
+
+    async def answer(self, effect: CallTool, tool: Tool | None, run: RunTool) -> list[Event]:
+        """Return what the call comes to. However a result comes, it is screened."""
+        if tool is None:
+            return await run(Emissions())
+        if self._results is None or not (key := key_of(tool, effect.arguments, self._claim)):
+            return screened(tool, await self._run(effect, run))
+        if found := await self._results.find(key):
+            self._kept[effect.call.id] = key, tool.cache_ttl_s
+            call_id, result = effect.call.id, found.result
+            again = ToolCallCompleted(call_id, result, 0, terminal=tool.terminal, cached=True)
+            return screened(tool, [again])
+        events = await self._run(effect, run)
+        match events:
+            case [ToolCallCompleted(result=result)]:  # One with artifacts would come without them.
+                await self._results.keep(key, result, tool.cache_ttl_s)
+                self._kept[effect.call.id] = key, tool.cache_ttl_s
+            case _:
+                pass
+        return screened(tool, events)
+
+    async def shorten(
+        self, effect: CompressResult, threshold_chars: int, compress: Compress
+    ) -> ToolResultCompressed:
+        """Return the shorter form of a result; of one that is kept, it is kept as well."""
+        call_id, opening = effect.call.id, effect.opening
+        if self._results is None or call_id not in self._kept:
+            return await compress(effect)
+        result_key, ttl_s = self._kept[call_id]
+        key = summary_key(result_key, opening.model, threshold_chars, effect.content)
+        found = await self._results.find(key)
+        if found and isinstance(found.result, str):
+            return ToolResultCompressed(
+                call_id, found.result, opening.chars, opening.model, Usage(), cached=True
+            )
+        event = await compress(effect)
+        if event.fallback is None:
+            await self._results.keep(key, event.content, ttl_s)
+        return event
+
+    async def _run(self, effect: CallTool, run: RunTool) -> list[Event]:
+        """Run the tool; what it has left behind is told of before what came of it."""
+        with collecting() as emissions:
+            events = await run(emissions)
+        try:
+            left = await self._shelf.keep(emissions, effect.call.id, self._claim)
+        except ContentLostError as error:
+            return [ToolCallFailed(effect.call.id, not_kept(effect.call.name, error))]
+        return [*left, *events]

@@ -1,0 +1,111 @@
+"""Results of tools that may be told again: by tenant, tool, arguments and, if need be, user.
+
+What the cache cannot be asked is a miss.
+"""
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from milepost.core.canonical import digest
+from milepost.core.json import Json
+from milepost.providers.cache import ReplyCache
+from milepost.providers.cache_key import tenant_prefix
+from milepost.store.records import Claim
+from milepost.tools import Tool
+
+TOOLS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A result that is kept, which may well be null."""
+
+    result: Json
+
+
+class ResultCache:
+    """Keeps results of tools that are `cacheable`, and what was made of the long ones."""
+
+    def __init__(self, cache: ReplyCache) -> None:
+        self._cache = cache
+
+    async def find(self, key: str) -> Found | None:
+        """Return the result that is kept under the key."""
+        value = await self._cache.get(key)
+        if value is None:
+            return None
+        try:
+            return Found(orjson.loads(value))
+        except orjson.JSONDecodeError:
+            await self._cache.delete(key)
+            return None
+
+    async def keep(self, key: str, result: Json, ttl_s: float) -> None:
+        """Keep a result for so long."""
+        await self._cache.set(key, orjson.dumps(result), ttl_s)
+
+
+def key_of(tool: Tool, arguments: Mapping[str, Json], claim: Claim) -> str | None:
+    """Return the key of the tool's result, None if it may not be kept.
+
+    It is the user's own where the tool knows who that is, or is given what might.
+    """
+    if not tool.cacheable:
+        return None
+    personal = bool(tool.signature.context or tool.signature.injected)
+    shape: dict[str, Json] = {
+        "tenant": claim.tenant,
+        "tool": tool.name,
+        "schema": digest(dict(tool.schema.parameters)),
+        "function": _identity(tool.function),
+        "arguments": dict(arguments),
+        "user": [claim.user] if personal else [],
+    }
+    return f"{tenant_prefix(claim.tenant)}tool:{digest(shape)}"
+
+
+def summary_key(key: str, model: str, threshold_chars: int, content: str) -> str:
+    """Return the key of the shorter form that `model` makes of exactly this result."""
+    shape: dict[str, Json] = {"of": content, "model": model, "threshold_chars": threshold_chars}
+    return f"{key}:{digest(shape)}"
+
+
+def _identity(function: Callable[..., Any]) -> str:
+    """Return what tells this version of the function from the last one."""
+    try:
+        return _read_identity(function)
+    except TypeError:  # an object that cannot be hashed
+        return _read_identity.__wrapped__(function)
+
+
+@functools.lru_cache(maxsize=TOOLS_MAX)
+def _read_identity(function: Callable[..., Any]) -> str:
+    return hashlib.sha256("\n".join(_marks(function)).encode()).hexdigest()
+
+
+def _marks(function: Callable[..., Any]) -> Iterator[str]:
+    """Yield where it is from, its source, and the plain values that were bound when it was made."""
+    inner = inspect.unwrap(function)
+    if isinstance(inner, functools.partial):
+        yield repr([each for each in (*inner.args, *inner.keywords.items()) if _is_plain(each)])
+        inner = inner.func
+    yield f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner))}"
+    try:
+        yield inspect.getsource(inner)
+    except (OSError, TypeError):
+        yield repr(getattr(getattr(inner, "__code__", None), "co_code", b""))
+    for cell in getattr(inner, "__closure__", None) or ():
+        if _is_plain(cell.cell_contents):
+            yield repr(cell.cell_contents)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | bool)

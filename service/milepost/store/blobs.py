@@ -1,0 +1,86 @@
+"""Where contents lie that are too large for the database."""
+
+import asyncio
+import hashlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+
+class Blobs(Protocol):
+    """Keeps contents under a session of a tenant, each by its SHA-256."""
+
+    async def put(self, tenant: str, session_id: str, sha256: str, content: bytes) -> None:
+        """Keep a content, durably. Raises `OSError` where that is impossible."""
+
+    async def read(
+        self, tenant: str, session_id: str, sha256: str, start: int, length: int
+    ) -> bytes | None:
+        """Return a stretch of a content, or None where there is none such."""
+
+    async def clear(self, tenant: str, session_id: str) -> None:
+        """Forget all that is kept under the session."""
+
+
+class DirectoryBlobs:
+    """Contents as files below `root`, of which nobody ever sees a half."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, tenant: str, session_id: str, sha256: str, content: bytes) -> None:
+        """Write the file beside its place and then move it there."""
+        await asyncio.to_thread(_write, self._folder(tenant, session_id) / sha256, content)
+
+    async def read(
+        self, tenant: str, session_id: str, sha256: str, start: int, length: int
+    ) -> bytes | None:
+        """Return a stretch of the file."""
+        place = self._folder(tenant, session_id) / sha256
+        return await asyncio.to_thread(_read, place, start, length)
+
+    async def clear(self, tenant: str, session_id: str) -> None:
+        """Remove the session's folder."""
+        folder = self._folder(tenant, session_id)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _folder(self, tenant: str, session_id: str) -> Path:
+        # A tenant's name is whatever its keys say: no path is made of it.
+        return self._root / hashlib.sha256(tenant.encode()).hexdigest()[:32] / session_id
+
+
+def _write(place: Path, content: bytes) -> None:
+    if place.exists():
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    beside = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
+    try:
+        with beside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(place)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_folder(place.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, not only what it names."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(place: Path, start: int, length: int) -> bytes | None:
+    try:
+        with place.open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+    except FileNotFoundError:
+        return None
