@@ -39,6 +39,15 @@ class Settings(BaseSettings):
     tools: str = Field(
         default="", description="modules, files or folders of tools, comma-separated"
     )
+    toolbox: str = Field(
+        default="", description="tools of the toolbox that there are to be, comma-separated"
+    )
+    files_root: str | None = Field(
+        default=None, description="the folder in which the toolbox reads and writes files"
+    )
+    reload_tools: bool = Field(
+        default=False, description="load files of tools anew when they change: for development"
+    )
     egress_allow: str = Field(
         default="", description="hosts and networks inside that tools may reach, comma-separated"
     )
@@ -61,6 +70,10 @@ class Settings(BaseSettings):
     )
     pool_max: int = Field(
         default=10, ge=2, le=200, description="Postgres connections of this process"
+    )
+    artifacts_dir: str = Field(
+        default=".milepost/artifacts",
+        description="folder for what tools leave behind that is too large for the database",
     )
     tool_threads: int = Field(default=32, ge=1, le=1_000, description="threads for sync tools")
     secret_key: SecretStr | None = Field(default=None, description="encrypts what is stored secret")

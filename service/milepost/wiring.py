@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from milepost.core.errors import ConfigurationError, InvalidError, ToolValidatio
 from milepost.core.model import Provider
 from milepost.live.hub import Hub
 from milepost.live.redis_link import RedisLink
+from milepost.providers import direct
 from milepost.providers.cache import ReplyCache
 from milepost.providers.cache_memory import InProcessCache
 from milepost.providers.cache_redis import RedisCache
@@ -31,6 +32,7 @@ from milepost.providers.cache_redis import connect as connect_redis
 from milepost.providers.caching import Caching
 from milepost.providers.catalog import Catalog
 from milepost.providers.demo import Demo
+from milepost.providers.direct import Direct
 from milepost.providers.openai import OpenAI
 from milepost.providers.price_file import read_prices
 from milepost.providers.pricing import Pricing
@@ -38,24 +40,31 @@ from milepost.providers.tariff import Tariff
 from milepost.runtime import notices
 from milepost.runtime.agent_spec import require_known
 from milepost.runtime.agents_file import apply_agents, read_agents
+from milepost.runtime.artifacts import Shelf
 from milepost.runtime.background import Background
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.demo_agent import DEMO_AGENT
 from milepost.runtime.drive import Lease, Means
 from milepost.runtime.journal import Ports, no_export
+from milepost.runtime.permits import TenantPermissions
 from milepost.runtime.poll import Poller
+from milepost.runtime.result_cache import ResultCache
 from milepost.runtime.secrets import Vault
 from milepost.runtime.toolsets import Toolsets
 from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
 from milepost.store.address import Address, SqliteAddress, parse_address
+from milepost.store.blobs import DirectoryBlobs
 from milepost.store.opening import open_engine, open_thread_store
 from milepost.store.store import Store
 from milepost.telemetry.export import Exporter
 from milepost.telemetry.metrics import Metrics
 from milepost.telemetry.redis_up import RedisUp
-from milepost.tools import Invoker, Registry, ToolThreads, load
+from milepost.tools import Invoker, Registry, ToolProcesses, ToolThreads, load
 from milepost.tools.egress import open_egress
+from milepost.tools.loader import files_of
+from milepost.tools.reload import ReloadedTools
+from milepost.tools.toolbox.choosing import toolbox
 from milepost.tools.toolbox.demo import demo_tools
 from milepost.tools.tools_file import Outside, declared_tools
 from milepost.worker.shifts import Shifts, Terms
@@ -106,18 +115,25 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         if exporter:
             stack.push_async_callback(asyncio.to_thread, exporter.close)
         ports = Ports(
-            store, hub, now_ms, Ids(), metrics, exporter.export if exporter else no_export
+            store,
+            hub,
+            now_ms,
+            Ids(),
+            metrics,
+            Shelf(store, DirectoryBlobs(Path(settings.artifacts_dir))),
+            exporter.export if exporter else no_export,
         )
         vault = _vault(settings)
-        toolsets = await stack.enter_async_context(_toolsets(settings, store, vault))
+        toolsets = await stack.enter_async_context(_toolsets(settings, store, vault, background))
+        permissions = TenantPermissions(store, clock=now_ms)
         http = await stack.enter_async_context(_model_http())
         cache = _cache(settings, redis_up)
-        providers = Catalog(_providers(settings, http, cache))
+        providers = Catalog(_providers(settings, http, cache), unlisted={direct.NAME: Direct()})
         await apply_agents(
             DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers), ports
         )
         access = await _access(settings, store)
-        threads = stack.enter_context(_threads(settings.tool_threads))
+        threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
         pricing = Pricing(
             {"openai": settings.openai_base_url}, own=load_prices(settings, providers)
         )
@@ -128,12 +144,19 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
                 ports=ports,
                 providers=providers,
                 tools=toolsets.installed,
-                invoker=Invoker(threads, may_start=lease.check, on_left=notices.tool_left),
+                invoker=Invoker(
+                    threads,
+                    may_start=lease.check,
+                    on_left=notices.tool_left,
+                    processes=processes,
+                ),
                 pricing=pricing,
                 lease=lease,
                 drain_s=settings.drain_s,
                 content=settings.capture_content,
                 tools_of=toolsets.of,
+                permissions_of=permissions.of,
+                results=ResultCache(cache),
             )
 
         terms = Terms(
@@ -145,6 +168,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             ports=ports,
             streams=streams,
             toolsets=toolsets,
+            permissions=permissions,
             providers=providers,
             access=access,
             vault=vault,
@@ -162,13 +186,21 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 
 
 def load_tools(settings: Settings) -> Registry:
-    """Return the tools that the settings name. Raises `ConfigurationError` for a broken one."""
+    """Return the tools that the settings name, but for those of files that are watched.
+
+    Raises `ConfigurationError` for a broken one.
+    """
     registry = Registry()
     if settings.demo:
-        registry.add(*demo_tools(settings.state_dir))
+        chosen = _listed(settings.toolbox)
+        # The demo tells the time as the toolbox does: whoever names the tool gets it once.
+        demo = demo_tools(settings.state_dir)
+        registry.add(*(tool for tool in demo if tool.name not in chosen))
     for spec in _listed(settings.tools):
         if spec.endswith(".toml"):
             continue  # Declares tools elsewhere, which are asked for later.
+        if spec in _watched(settings):
+            continue
         try:
             registry.add(*load(spec))
         except ToolValidationError as error:
@@ -177,16 +209,28 @@ def load_tools(settings: Settings) -> Registry:
 
 
 @asynccontextmanager
-async def _toolsets(settings: Settings, store: Store, vault: Vault) -> AsyncIterator[Toolsets]:
+async def _toolsets(
+    settings: Settings, store: Store, vault: Vault, background: Background
+) -> AsyncIterator[Toolsets]:
     """Yield the tools of everybody, and end what they hold open."""
     async with (
         open_egress(_listed(settings.egress_allow)) as egress,
         AsyncExitStack() as held,
     ):
         registry = load_tools(settings)
+        root = Path(settings.files_root) if settings.files_root else None
+        try:
+            registry.add(*toolbox(_listed(settings.toolbox), egress, root))
+        except ToolValidationError as error:
+            raise ConfigurationError(f"the toolbox: {error}") from error
         await declare_tools(settings, registry, Outside(egress, os.environ, held))
         toolsets = Toolsets(registry, store, egress, vault, clock=now_ms)
         held.push_async_callback(toolsets.close)
+        if specs := _watched(settings):
+            reloaded = ReloadedTools(specs, registry)
+            toolsets.install(reloaded.load())
+            watching = asyncio.create_task(reloaded.watch(toolsets.install), name="the watch")
+            background.keep(watching)
         yield toolsets
 
 
@@ -269,6 +313,13 @@ def _listed(text: str) -> Sequence[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _watched(settings: Settings) -> Sequence[str]:
+    """Return the files and folders of tools that are loaded anew when they change."""
+    if not settings.reload_tools:
+        return []
+    return [spec for spec in _listed(settings.tools) if spec[-5:] != ".toml" and files_of(spec)]
+
+
 def _prepare(address: Address, settings: Settings) -> None:
     if settings.migrate:
         migrate.migrate(address)
@@ -287,13 +338,15 @@ def _tasks(
         yield asyncio.create_task(poller.run(), name="the poller")
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[ToolThreads]:
-    threads = ToolThreads(count)
+@asynccontextmanager
+async def _rooms(threads_max: int) -> AsyncIterator[tuple[ToolThreads, ToolProcesses]]:
+    """Give the threads and the processes in which tools run."""
+    threads, processes = ToolThreads(threads_max), ToolProcesses()
     try:
-        yield threads
+        yield threads, processes
     finally:
         threads.close()
+        await processes.close()
 
 
 def _link(settings: Settings, hub: Hub, redis_up: RedisUp | None) -> RedisLink | None:

@@ -63,6 +63,9 @@ SURFACE = (
     ),
     Endpoint("GET", "/v1/runs/{run_id}/trace", _READ),
     Endpoint("GET", "/v1/runs/{run_id}/usage", _READ),
+    Endpoint("GET", "/v1/runs/{run_id}/artifacts", _READ),
+    Endpoint("GET", "/v1/artifacts/{artifact_id}", _READ),
+    Endpoint("GET", "/v1/artifacts/{artifact_id}/content", _READ),
     Endpoint("POST", "/v1/sessions", _WRITE, {"title": "x"}),
     Endpoint("GET", "/v1/sessions", _READ),
     Endpoint("GET", "/v1/sessions/{session_id}", _READ),
@@ -71,7 +74,10 @@ SURFACE = (
     Endpoint("GET", "/v1/sessions/{session_id}/messages", _READ),
     Endpoint("GET", "/v1/sessions/{session_id}/runs", _READ),
     Endpoint("GET", "/v1/tools", _READ),
+    Endpoint("GET", "/v1/tools/permissions", _ADMIN),
+    Endpoint("PUT", "/v1/tools/permissions", _ADMIN, {"permissions": {}}),
     Endpoint("GET", "/v1/tools/{name}", _READ),
+    Endpoint("POST", "/v1/tools/{name}/call", _WRITE, {"arguments": {"a": 1, "b": 2}}),
     Endpoint("GET", "/v1/approvals", _READ + _DECIDE),
     Endpoint(
         "POST",
@@ -102,6 +108,7 @@ SURFACE = (
 NOTHING = {
     "agent": "agt_0",
     "approval_id": "apr_0",
+    "artifact_id": "art_0",
     "key_id": "key_0",
     "run_id": "run_0",
     "secret": "none",
@@ -126,6 +133,8 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
     return {
         "agent": agent["id"],
         "approval_id": approval["id"],
+        # No tool of the demo leaves one; test_artifacts.py has some, and another tenant ask for it.
+        "artifact_id": NOTHING["artifact_id"],
         "key_id": key["id"],
         "run_id": run["id"],
         "secret": MARK,

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from milepost.runtime.credentials import SCOPES
 from tests.api.making import made, refusal
 from tests.api.serving import KeyedService, Service, serving, settings_for
@@ -146,3 +148,23 @@ async def test_a_service_asks_for_keys_from_the_start_after_the_first_one(
         keyed = await asked_without_a_key(service)
 
     assert (still_open, keyed) == (200, 401)
+
+
+async def test_a_key_may_have_scopes_of_the_installation_s_own_which_open_no_route(
+    keyed: KeyedService,
+) -> None:
+    body = {"name": "ci", "scopes": ["scope:refunds"]}
+    key = await made(keyed.acme, "/v1/keys", body)
+
+    client = await keyed.with_key(key["key"])
+
+    assert key["scopes"] == ["scope:refunds"]
+    assert refusal(await client.get("/v1/runs")) == (403, "missing_scope")
+
+
+@pytest.mark.parametrize("scope", ["refunds", "scope:", "scope:a b", "scope:Refunds", "scope:a:b"])
+async def test_a_scope_of_one_s_own_is_called_so(keyed: KeyedService, scope: str) -> None:
+    answer = await keyed.acme.post("/v1/keys", json={"name": "ci", "scopes": [scope]})
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/scopes/0"

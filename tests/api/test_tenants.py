@@ -26,7 +26,9 @@ async def everything(client: httpx2.AsyncClient, things: dict[str, str]) -> dict
     answers = {
         str(endpoint): await client.get(endpoint.path_to(things))
         for endpoint in SURFACE
-        if endpoint.method == "GET" and not endpoint.path.endswith(("/events", "/wait"))
+        if endpoint.method == "GET"
+        and not endpoint.path.endswith(("/events", "/wait"))
+        and "artifact_id" not in endpoint.path
     }
     shown = {name: answer.json() for name, answer in answers.items()}
     del shown["GET /v1/queue"]["slots"]  # the process' own, whoever keeps them busy

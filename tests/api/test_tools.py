@@ -2,6 +2,8 @@
 
 import httpx2
 
+from tests.api.serving import KeyedService
+
 
 async def test_tools_are_listed_by_name_with_all_that_is_told_of_them(
     client: httpx2.AsyncClient,
@@ -45,3 +47,32 @@ async def test_a_tool_that_is_not_there_is_a_404(client: httpx2.AsyncClient) -> 
     answer = await client.get("/v1/tools/launch_rocket")
 
     assert (answer.status_code, answer.json()["code"]) == (404, "tool_not_found")
+
+
+async def test_statistics_tell_how_the_latest_calls_of_a_tool_went(
+    keyed: KeyedService,
+) -> None:
+    acme, body = keyed.acme, {"arguments": {"a": 20, "b": 22}}
+    for _ in range(3):
+        await acme.post("/v1/tools/add/call", json=body)
+    await acme.post("/v1/tools/current_time/call", json={"arguments": {"timezone": "Mars"}})
+    await acme.put("/v1/tools/permissions", json={"permissions": {"add": []}})
+    denied = await acme.post("/v1/tools/add/call", json=body)
+
+    add = (await acme.get("/v1/tools/add?statistics=true")).json()["statistics"]
+    listed = (await acme.get("/v1/tools?statistics=true")).json()["data"]
+    theirs = (await keyed.globex.get("/v1/tools/add?statistics=true")).json()["statistics"]
+
+    assert denied.json()["status"] == "denied"
+    assert (add["calls"], add["failures"], add["denied"]) == (3, 0, 1)
+    assert 0 <= add["p50_ms"] <= add["p95_ms"]
+    assert (add["result_chars_mean"], add["result_tokens_mean"]) == (2, 1)
+    clock = next(tool for tool in listed if tool["name"] == "current_time")["statistics"]
+    assert (clock["calls"], clock["failures"], clock["result_chars_mean"]) == (1, 1, None)
+    assert (theirs["calls"], theirs["denied"], theirs["p50_ms"]) == (0, 0, None)
+
+
+async def test_statistics_are_told_only_to_who_asks(client: httpx2.AsyncClient) -> None:
+    assert "statistics" not in (await client.get("/v1/tools/add")).json()
+    wrong = await client.get("/v1/tools?statistics=yes")
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_query")

@@ -21,6 +21,8 @@ from milepost.api.runs import RunCancel
 from milepost.api.secrets import SecretValue
 from milepost.api.service import Api
 from milepost.api.sessions import SessionChange, SessionCreate
+from milepost.api.tool_calls import ToolCallCreate
+from milepost.api.tool_permissions import ToolPermissionsBody
 from milepost.api.tool_results import ToolResult, ToolResults
 from milepost.core.codec import EVENTS
 from milepost.live.hub import TextKind
@@ -232,6 +234,8 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("HttpToolSource", HttpSource),
         ("McpToolSource", McpSource),
         ("OpenApiToolSource", OpenApiSource),
+        ("ToolCallCreate", ToolCallCreate),
+        ("ToolPermissionsPut", ToolPermissionsBody),
         ("ToolResult", ToolResult),
         ("ToolResults", ToolResults),
     ],

@@ -68,6 +68,15 @@ def test_tools_are_sent_as_functions() -> None:
     ]
 
 
+def test_an_array_of_anything_says_so() -> None:
+    schema: dict[str, Json] = {"type": "object", "properties": {"all": {"type": "array"}}}
+    request = ModelRequest("t", "m", (), tools=(ToolSchema("sum", "Sum", schema),))
+
+    [sent] = encoded(request)["tools"]
+
+    assert sent["function"]["parameters"]["properties"]["all"] == {"type": "array", "items": {}}
+
+
 def test_a_call_and_its_result_share_the_vendors_id() -> None:
     assert messages(asked("call_1_0", "vendor_7"), Message("tool", "2", call_id="call_1_0")) == [
         {

@@ -7,6 +7,7 @@ from milepost.core.decide import Ask, Refuse, Reject, Ruling, Run
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.policy import Policy
+from milepost.runtime.permits import Identity, Permits
 from milepost.runtime.rules import rules_for
 from milepost.tools import Registry, tool, tool_of
 
@@ -80,3 +81,44 @@ def test_the_agents_limits_are_the_loops() -> None:
     agent = Agent("agt_1", 1, "clerk", "test/model")
 
     assert rules_for(agent, TOOLS).limits is agent.limits
+
+
+@tool(permissions=["ann"], requires_approval=True)
+def refund(cents: int) -> str:
+    """Refund."""
+    return f"refunded {cents}"
+
+
+UNKNOWN = "refund is for certain users alone, and nobody knows whose run this is"
+OTHER = "refund is not permitted to this user; do without it"
+GATED = Ask({"cents": 5}, "once", "tool: refund requires approval")
+
+
+@pytest.mark.parametrize(
+    ("identity", "policy", "ruling"),
+    [
+        (Identity(), Policy(deny=("*",)), Refuse("permission", UNKNOWN)),
+        (Identity("bob"), Policy(allow=("*",)), Refuse("permission", OTHER)),
+        (Identity("ann"), Policy(deny=("*",)), Refuse("policy", "policy: deny *")),
+        (Identity("ann"), Policy(allow=("*",)), GATED),
+    ],
+)
+def test_permission_is_judged_before_policy_and_policy_before_approval(
+    identity: Identity, policy: Policy, ruling: Ruling
+) -> None:
+    agent = Agent("agt_1", 1, "clerk", "test/model", tools=("refund",), policy=policy)
+    rules = rules_for(agent, Registry([tool_of(refund)]), Permits(identity))
+
+    assert rules.judge(ToolCall("call_1_0", "refund", {"cents": 5})) == ruling
+
+
+def test_who_may_not_call_a_tool_learns_nothing_of_its_arguments_or_its_name() -> None:
+    agent = Agent("agt_1", 1, "clerk", "test/model", tools=("refund", "add"))
+    judge = rules_for(agent, Registry([tool_of(refund), tool_of(add)])).judge
+
+    wrong = judge(ToolCall("call_1_0", "refund", {"dollars": 5}))
+    unknown = judge(ToolCall("call_1_1", "refnud", {}))
+
+    assert isinstance(wrong, Refuse)
+    assert isinstance(unknown, Reject)
+    assert unknown.error.message == "there is no tool 'refnud'; the tools are: add"

@@ -144,3 +144,22 @@ async def test_a_source_that_cannot_be_read_any_more_takes_nothing_else_along(
     await declared(shop, "click")
 
     assert (await toolsets.of(TENANT)).names == ("add", "click")
+
+
+async def test_tools_that_are_installed_anew_are_seen_at_once_and_whoever_has_the_old_keeps_them(
+    shop: Workshop, egress: Egress
+) -> None:
+    toolsets = toolsets_of(shop, egress)
+    await declared(shop, "click")
+    in_hand = [await toolsets.of(tenant) for tenant in (TENANT, "globex")]
+
+    @tool
+    def multiply(a: int, b: int) -> int:
+        """Multiply."""
+        return a * b
+
+    toolsets.install(Registry([tool_of(multiply)]))
+
+    assert [tools.names for tools in in_hand] == [("add", "click"), ("add",)]
+    assert (await toolsets.of(TENANT)).names == ("multiply", "click")
+    assert (await toolsets.of("globex")).names == ("multiply",)

@@ -22,6 +22,7 @@ from milepost.live.hub import QUEUE_BELL, Hub, inbox_bell
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
 from milepost.providers.scripted import Script, Scripted
+from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.drive import Drive, Means, drive
 from milepost.runtime.history import History
@@ -29,6 +30,7 @@ from milepost.runtime.journal import Ports
 from milepost.store import approvals, log, queue, runs, schema, usage
 from milepost.store.address import SqliteAddress
 from milepost.store.approvals import ApprovalFilter, ApprovalRow, Decided, Decision, Edit
+from milepost.store.blobs import DirectoryBlobs
 from milepost.store.dialect import text
 from milepost.store.records import Claim, Entry, InboxMessage, NewRun, Page
 from milepost.store.runs import Letter, RunRow
@@ -133,7 +135,8 @@ class Workshop:
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
-        self.ports = Ports(self.store, self.hub, self.clock, self.new_id, self.metrics)
+        shelf = Shelf(self.store, DirectoryBlobs(self.path.parent / "artifacts"))
+        self.ports = Ports(self.store, self.hub, self.clock, self.new_id, self.metrics, shelf)
         self.history = History(self.store)
 
     # --- What there is to drive with ---

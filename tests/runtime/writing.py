@@ -1,6 +1,7 @@
 """A run that is being written while others read it: no model and no tools, only its log."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from milepost.core.agents import Agent
 from milepost.core.codec import encode
@@ -16,8 +17,10 @@ from milepost.core.events import (
 from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.live.hub import Hub, LiveText, TextKind
+from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.journal import Journal, Ports, ending
+from milepost.store.blobs import DirectoryBlobs
 from milepost.store.records import Change, Entry
 from milepost.store.store import Store
 from milepost.telemetry.metrics import Metrics
@@ -78,5 +81,7 @@ async def claimed(store: Store, hub: Hub) -> Run:
     queued = Entry("run.queued", now_ms(), encode(QUEUED).decode())
     claim = await held(store, a_run(queued=queued))
     spans = SpanFold(claim.run_id, None, agent="clerk", session_id="ses_1", provider="openai")
-    ports = Ports(store, hub, now_ms, Ids(), Metrics())
+    ports = Ports(
+        store, hub, now_ms, Ids(), Metrics(), Shelf(store, DirectoryBlobs(Path("unused")))
+    )
     return Run(store, hub, Journal(claim, CLERK, State(), spans, ports))

@@ -25,6 +25,7 @@ from milepost.store import (
     runs,
     schema,
     sessions,
+    tool_statistics,
     traces,
     usage,
 )
@@ -145,6 +146,8 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "spans": lambda: traces.spans(TENANT, "running"),
     "traces": lambda: traces.search(TENANT, TraceFilter(), Page(20)),
     "traces of a tool": lambda: traces.search(TENANT, TraceFilter(tool="add"), Page(20)),
+    "calls of a tool": lambda: tool_statistics.calls(TENANT, "add"),
+    "denials": lambda: tool_statistics.denials(TENANT),
     "usage of a run": lambda: usage.total(TENANT, "running"),
     "usage of a day": lambda: usage.grouped(TENANT, ["agent"], UsageFilter(from_ms=1, until_ms=2)),
 }

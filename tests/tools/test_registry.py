@@ -117,3 +117,34 @@ def test_a_method_without_its_instance_is_refused() -> None:
     with pytest.raises(ToolValidationError, match=r"add tool_of\(instance\.method\)"):
         Registry([tool_of(Shop.address)])
     assert Registry([tool_of(Shop().address)]).names == ("address",)
+
+
+def test_tools_that_may_be_repeated_without_end_are_told_apart() -> None:
+    @tool(allow_repeat=True)
+    def poll() -> str:
+        """Look again."""
+        return "not yet"
+
+    registry = Registry([named("add"), tool_of(poll)])
+
+    assert registry.repeat_allowed() == frozenset({"poll"})
+    registry.replace(named("poll"))
+    assert registry.repeat_allowed() == frozenset()
+
+
+def test_a_tool_that_takes_anothers_place_is_declared_anew_by_itself() -> None:
+    registry = Registry([named("add")])
+    before: Any = registry.projected(["add"], "openai")
+
+    registry.replace(named("add", "Add better."))
+
+    after: Any = registry.projected(["add"], "openai")
+    assert before[0]["function"]["description"] == "Do."
+    assert after[0]["function"]["description"] == "Add better."
+    assert registry.schemas(["add"])[0].description == "Add better."
+
+
+def test_there_is_no_registry_that_all_of_a_process_shares() -> None:
+    assert Registry().names == ()
+    Registry([named("add")])
+    assert Registry().names == ()

@@ -25,9 +25,10 @@ from milepost.core.messages import ToolCall
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
+from milepost.runtime.permits import Identity, Permits
 from milepost.runtime.rules import rules_for
 from milepost.runtime.toolsets import Toolsets
-from milepost.store import approvals, audit, runs
+from milepost.store import approvals, audit, permissions, runs
 from milepost.store.approvals import (
     ApprovalFilter,
     ApprovalRow,
@@ -224,7 +225,9 @@ class Approvals:
         run = await self._ports.store.read(runs.find(row.tenant, row.run_id))
         agent = await self._definitions.get(row.tenant, run.agent_id, run.agent_version)
         call = ToolCall(id=row.call_id, name=row.tool, arguments=dict(arguments))
-        match rules_for(agent, tools).judge(call):
+        kept = await self._ports.store.read(permissions.get(row.tenant))
+        permits = Permits(Identity.of(run.user, run.scopes), orjson.loads(kept.permissions))
+        match rules_for(agent, tools, permits).judge(call):
             case Run(fitting, _) | Ask(fitting, _, _):
                 return Edit(
                     orjson.dumps(fitting).decode(),

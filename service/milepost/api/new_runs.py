@@ -77,7 +77,7 @@ class NewRuns:
         tenant = principal_of(request).tenant
         if known := self._agents.remembered(tenant, body.agent):
             try:
-                return await self._queued(self._new_run(request, body, raw, run_id, known), request)
+                return await self.queue(request, body, raw, run_id, known)
             except AgentMovedError:
                 self._agents.forget(tenant, body.agent)
         try:
@@ -86,7 +86,13 @@ class NewRuns:
             if earlier := await self._earlier(request, raw, run_id):
                 return MadeRun(earlier, "", None)
             raise
-        return await self._queued(self._new_run(request, body, raw, run_id, found), request)
+        return await self.queue(request, body, raw, run_id, found)
+
+    async def queue(
+        self, request: Request, body: RunCreate, raw: bytes, run_id: str, agent: AgentVersion
+    ) -> MadeRun:
+        """Queue the run of exactly this agent, or find what made it before."""
+        return await self._queued(self._new_run(request, body, raw, run_id, agent), request)
 
     async def _earlier(self, request: Request, raw: bytes, run_id: str) -> str | None:
         """Return the run that the same request made when its agent was still there."""
@@ -137,6 +143,7 @@ class NewRuns:
             trace_parent=self._trace_parent(request, run_id),
             queued=Entry(queued.type, now, encode(queued).decode()),
             request=idempotent(request, raw),
+            scopes=orjson.dumps(sorted(principal.scopes)).decode(),
         )
 
     def _trace_parent(self, request: Request, run_id: str) -> str | None:

@@ -41,6 +41,7 @@ _STATUS_BY_CODE = {
     "method_not_allowed": 405,
     "idempotency_key_reused": 422,
     "precondition_failed": 412,
+    "range_not_satisfiable": 416,
     "rate_limited": 429,
     "misdirected_host": 421,
 }
@@ -57,6 +58,7 @@ _TITLES = {
     412: "Precondition failed",
     413: "Content too large",
     415: "Unsupported media type",
+    416: "Range not satisfiable",
     421: "Misdirected request",
     422: "Unprocessable content",
     429: "Too many requests",
@@ -82,6 +84,16 @@ class BodyError(InvalidError):
         more = f" (and {others} more)" if others else ""
         super().__init__(f"{first.pointer or 'the body'}: {first.detail}{more}")
         self.errors = errors
+
+
+class RangeError(InvalidError):
+    """A stretch of a content that has `size` bytes, and none of these within it."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, message: str, size: int) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 def status_of(error: MilepostError) -> int:
@@ -142,6 +154,8 @@ def _headers(error: MilepostError, status: int) -> dict[str, str]:
     headers = {"cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="milepost"'
+    if isinstance(error, RangeError):
+        headers["content-range"] = f"bytes */{error.size}"
     if status in {429, 503}:
         wait_s = float(getattr(error, "retry_after_s", 1))
         headers["retry-after"] = str(max(1, round(wait_s)))

@@ -1,7 +1,5 @@
 """`/v1/runs`: start a run, follow it, steer it, look it up."""
 
-import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from functools import partial
@@ -42,6 +40,7 @@ from milepost.api.stream import (
     parse_cursor,
 )
 from milepost.api.traces_shown import whole_trace
+from milepost.api.waiting import WAIT_S_MAX, await_run, wait_s
 from milepost.core.codec import usage_shown
 from milepost.core.errors import ConflictError, InvalidError
 from milepost.live.frames import Frame
@@ -52,8 +51,6 @@ from milepost.store.records import RunFilter
 from milepost.store.runs import Letter, RunRow
 from milepost.store.work import Work
 from milepost.telemetry.export import Exporter
-
-WAIT_S_MAX = 120
 
 
 class RunCancel(Body):
@@ -168,7 +165,7 @@ class Runs:
         timeout_s = integer(request, "timeout_s", 30, low=0, high=WAIT_S_MAX)
         row = await self._found(request)
         if row.ended_ms is None and request.method != "HEAD":
-            await self._wait(row.tenant, row.id, timeout_s)
+            await await_run(self._ports, row.tenant, row.id, timeout_s)
             row = await self._found(request)
         return json_response(show_run(row))
 
@@ -245,13 +242,13 @@ class Runs:
                 left = Cancellation(principal.tenant, run_id, principal.name, "its client left")
                 answer.on_gone = partial(cancel_run, self._ports, left)
             return answer.response
-        wait_s = _wait_s(request)
-        if wait_s:
-            await self._wait(principal.tenant, run_id, wait_s)
+        waits_s = wait_s(request)
+        if waits_s:
+            await await_run(self._ports, principal.tenant, run_id, waits_s)
         elif made.wanted is not None and made.status in schema.PENDING:
             return json_response(show_run(runs.new_row(made.wanted, made.status)), 202, headers)
         row = await self._find(principal, run_id)
-        status = 200 if wait_s and row.ended_ms is not None else 202
+        status = 200 if waits_s and row.ended_ms is not None else 202
         return json_response(show_run(row), status, headers)
 
     def _stream(
@@ -264,17 +261,6 @@ class Runs:
     ) -> TailResponse:
         tail = Tail(self._ports.store, self._ports.hub, tenant, run_id, cursor, selection)
         return TailResponse(tail, self._streams, headers)
-
-    async def _wait(self, tenant: str, run_id: str, timeout_s: float) -> None:
-        tail = Tail(
-            self._ports.store, self._ports.hub, tenant, run_id, Cursor(), Selection(deltas=False)
-        )
-        try:
-            async with asyncio.timeout(timeout_s):
-                async for _ in tail.pieces():
-                    pass
-        except TimeoutError:
-            return
 
     async def _log_page(self, request: Request, row: RunRow, cursor: Cursor) -> Response:
         limit = integer(request, "limit", 100, low=1, high=log.READ_MAX)
@@ -344,11 +330,3 @@ def _selection(request: Request) -> Selection:
         deltas=flag(request, "deltas", default=True),
         until_waiting=choice(request, "until", ("waiting",)) == "waiting",
     )
-
-
-def _wait_s(request: Request) -> int:
-    """Return for how long the client wants to wait: `Prefer: wait=30` (RFC 7240) or `?wait=30`."""
-    prefer = re.search(r"(?:^|[,;\s])wait=([0-9]{1,6})\b", request.headers.get("prefer", ""))
-    if prefer:
-        return min(int(prefer[1]), WAIT_S_MAX)
-    return integer(request, "wait", 0, low=0, high=WAIT_S_MAX)

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from milepost.api.access import Access
 from milepost.api.agents import Agents
 from milepost.api.approvals import Approvals
+from milepost.api.artifacts import Artifacts
 from milepost.api.audit import Audit
 from milepost.api.edge import Edge
 from milepost.api.keys import Keys
@@ -24,6 +25,8 @@ from milepost.api.runs import Runs
 from milepost.api.secrets import Secrets
 from milepost.api.sessions import Sessions
 from milepost.api.stream import Streams
+from milepost.api.tool_calls import ToolCalls
+from milepost.api.tool_permissions import ToolPermissions
 from milepost.api.tool_results import ClientTools
 from milepost.api.tool_sources import ToolSources
 from milepost.api.tools import Tools
@@ -32,6 +35,7 @@ from milepost.api.usage import UsageSums
 from milepost.core.errors import MilepostError
 from milepost.providers.catalog import Catalog
 from milepost.runtime.journal import Ports
+from milepost.runtime.permits import TenantPermissions
 from milepost.runtime.secrets import Vault
 from milepost.runtime.toolsets import Toolsets
 from milepost.store import queue
@@ -45,6 +49,7 @@ class ApiParts:
     ports: Ports
     streams: Streams
     toolsets: Toolsets
+    permissions: TenantPermissions
     providers: Catalog
     access: Access
     vault: Vault
@@ -88,8 +93,11 @@ class Api:
             Runs(parts.ports, parts.streams, parts.exporter),
             ClientTools(parts.ports, parts.toolsets),
             Sessions(parts.ports),
-            Tools(parts.toolsets),
+            ToolPermissions(parts.ports, parts.permissions),
+            Tools(parts.ports, parts.toolsets),
+            ToolCalls(parts.ports, parts.toolsets, parts.exporter),
             ToolSources(parts.ports, parts.toolsets),
+            Artifacts(parts.ports),
             Approvals(parts.ports, parts.toolsets),
             Traces(parts.ports, parts.service_name),
             UsageSums(parts.ports),

@@ -138,6 +138,7 @@ class Sessions:
         await self._ports.store.write(
             sessions.delete(row.tenant, row.id, expected_version=expected)
         )
+        await self._ports.shelf.clear(row.tenant, row.id)
         return Response(status_code=204)
 
     async def messages(self, request: Request) -> Response:

@@ -7,19 +7,22 @@ from milepost.core.model import Provider
 
 
 class Catalog:
-    """Finds the provider that a model's name begins with."""
+    """Finds the provider that a model's name begins with; `unlisted` ones are for no agent."""
 
-    def __init__(self, providers: Mapping[str, Provider]) -> None:
+    def __init__(
+        self, providers: Mapping[str, Provider], *, unlisted: Mapping[str, Provider] | None = None
+    ) -> None:
         self._providers = dict(providers)
+        self._unlisted = dict(unlisted or {})
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all providers, sorted."""
+        """The names of the providers that agents may name, sorted."""
         return tuple(sorted(self._providers))
 
     def get(self, name: str) -> Provider:
         """Return the provider called `name`. Raises `InvalidError` when there is none."""
-        if (provider := self._providers.get(name)) is not None:
+        if (provider := self._providers.get(name) or self._unlisted.get(name)) is not None:
             return provider
         raise InvalidError(
             f"No provider is called {name!r}; this installation has {', '.join(self.names)}",

@@ -6,6 +6,7 @@ from typing import Literal
 import orjson
 
 from milepost.core.json import Json
+from milepost.core.json_schema import with_items
 from milepost.core.messages import Message, ToolCall
 from milepost.core.model import ModelRequest, ToolSchema
 
@@ -73,7 +74,8 @@ def _tool(tool: ToolSchema) -> dict[str, object]:
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": tool.parameters,
+            # OpenAI refuses an array that says nothing of its items.
+            "parameters": with_items(dict(tool.parameters)),
         },
     }
 

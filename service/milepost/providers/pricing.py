@@ -13,7 +13,7 @@ from milepost.providers.tariff import Tariff, make_tariff, plain_tariff
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
 
-FREE = frozenset({"demo"})
+FREE = frozenset({"demo", "direct"})
 MODELS_MAX = 10_000
 _NOTHING = plain_tariff(Decimal(0), Decimal(0), None, None)
 

@@ -48,15 +48,18 @@ class CacheSpec(Spec):
 
 
 class CompressionSpec(Spec):
-    """Which model makes tool results shorter, and beyond how many characters."""
+    """Which model makes tool results shorter, the agent's own unless named, and beyond what length.
 
-    model: str
+    The length is in characters.
+    """
+
+    model: str | None = None
     threshold_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
 
     @field_validator("model")
     @classmethod
-    def _has_provider(cls, model: str) -> str:
-        return _checked_model(model)
+    def _has_provider(cls, model: str | None) -> str | None:
+        return None if model is None else _checked_model(model)
 
 
 class LimitsSpec(Spec):
@@ -120,7 +123,7 @@ def agent_of(spec: AgentSpec) -> Agent:
         else None,
         limits=Limits(**given),
         cache_ttl_s=spec.cache.ttl_s if spec.cache else None,
-        compression=Compression(compression.model, compression.threshold_chars)
+        compression=Compression(compression.model or spec.model, compression.threshold_chars)
         if compression
         else None,
         metadata=spec.metadata,
@@ -129,13 +132,9 @@ def agent_of(spec: AgentSpec) -> Agent:
 
 def require_known(agent: Agent, tools: Registry, providers: Catalog) -> Agent:
     """Return the agent; raise `InvalidError` if it names what this installation lacks."""
-    if agent.provider not in providers.names:
-        raise InvalidError(
-            f"there is no provider {agent.provider!r}; a model begins with one of:"
-            f" {', '.join(providers.names)}",
-            code="unknown_provider",
-            pointer="/model",
-        )
+    _require_provider(agent.model, providers, "/model")
+    if agent.compression:
+        _require_provider(agent.compression.model, providers, "/compression/model")
     unknown = [name for name in agent.tools if name not in tools]
     if unknown:
         raise InvalidError(
@@ -145,6 +144,17 @@ def require_known(agent: Agent, tools: Registry, providers: Catalog) -> Agent:
             pointer=f"/tools/{agent.tools.index(unknown[0])}",
         )
     return agent
+
+
+def _require_provider(model: str, providers: Catalog, pointer: str) -> None:
+    provider = model.partition("/")[0]
+    if provider not in providers.names:
+        raise InvalidError(
+            f"there is no provider {provider!r}; a model begins with one of:"
+            f" {', '.join(providers.names)}",
+            code="unknown_provider",
+            pointer=pointer,
+        )
 
 
 def show_spec(agent: Agent) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from milepost.core import ids
 from milepost.core.agents import Agent
 from milepost.core.decide import CallModel, CallTool
-from milepost.core.errors import ProviderError, ToolError
+from milepost.core.errors import ProviderError
 from milepost.core.events import (
     CacheHit,
     Event,
@@ -39,7 +39,7 @@ from milepost.providers.pricing import Pricing
 from milepost.runtime import notices
 from milepost.runtime.clock import Clock
 from milepost.store.records import Claim
-from milepost.tools import Invoker, Registry, ToolContext
+from milepost.tools import Invoker, LiveProgress, Registry, ToolContext
 
 CALLS_PER_STEP_MAX = 64
 TOO_MANY = Failure(
@@ -188,6 +188,11 @@ def _failure(error: ProviderError) -> Failure:
     return Failure(error.code, clean_text(str(error)), error.retryable, error.retry_after_s)
 
 
+def live_progress(hub: Hub, run_id: str, call_id: str, after_seq: int) -> LiveProgress:
+    """Return what shows a tool's words to those who follow the run, behind its call's start."""
+    return LiveProgress(lambda: LiveWriter(hub, run_id, "tool_call.progress", call_id, after_seq))
+
+
 async def run_tool(
     effect: CallTool, context: ToolContext, tools: Registry, invoker: Invoker, clock: Clock,
     timeout_s: float,
@@ -198,12 +203,13 @@ async def run_tool(
     if tool is None:
         gone = Failure("unknown_tool", f"tool {effect.call.name!r} is not loaded in this worker")
         return [ToolCallFailed(effect.call.id, gone)]
-    try:
-        limit_s = tool.timeout_s or timeout_s
-        result = await invoker.invoke(tool, effect.arguments, context, timeout_s=limit_s)
-    except ToolError as error:
-        notices.tool_failed(error, context.run_id, effect.call.id, tool.name)
-        failure = Failure(error.code, clean_text(str(error)), error.retryable)
-        return [ToolCallFailed(effect.call.id, failure, clock() - started_ms)]
+    outcome = await invoker.call(tool, effect.arguments, context, timeout_s=timeout_s)
     took_ms = clock() - started_ms
-    return [ToolCallCompleted(effect.call.id, result, took_ms, terminal=tool.terminal)]
+    if outcome.error is None:
+        result = outcome.content
+        return [ToolCallCompleted(effect.call.id, result, took_ms, terminal=tool.terminal)]
+    if outcome.cause is not None:
+        notices.tool_failed(outcome.cause, context.run_id, effect.call.id, tool.name)
+    error = outcome.error
+    failure = Failure(error.type, clean_text(error.message), error.retryable)
+    return [ToolCallFailed(effect.call.id, failure, took_ms)]

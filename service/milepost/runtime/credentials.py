@@ -23,6 +23,7 @@ Scope = Literal[
     "admin",
 ]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+OWN_SCOPES_MAX = 50
 
 KEY_PREFIX = "mp_"
 KEY_BYTES = 32
@@ -30,6 +31,9 @@ HINT_CHARS = 4
 EXPIRES_DAYS_MAX = 3_660
 DAY_MS = 86_400_000
 
+# A scope of one's own opens no route: permissions of tools name it, exactly as a key does.
+OWN_SCOPE = "scope:[a-z0-9][a-z0-9_.-]{0,63}"
+KeyScope = Annotated[str, Field(pattern=f"^(?:{'|'.join(SCOPES)}|{OWN_SCOPE})$")]
 Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -37,13 +41,13 @@ class KeySpec(Spec):
     """A key as people ask for it; without `expires_days` it is valid until it is revoked."""
 
     name: Label
-    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(SCOPES))]
+    scopes: Annotated[list[KeyScope], Field(min_length=1, max_length=len(SCOPES) + OWN_SCOPES_MAX)]
     subject: Label | None = None
     expires_days: Annotated[int, Field(ge=1, le=EXPIRES_DAYS_MAX)] | None = None
 
     @field_validator("scopes")
     @classmethod
-    def _are_distinct(cls, scopes: list[Scope]) -> list[Scope]:
+    def _are_distinct(cls, scopes: list[str]) -> list[str]:
         if len(set(scopes)) != len(scopes):
             raise ValueError("a scope is named twice")
         return scopes

@@ -9,6 +9,7 @@ import orjson
 
 from milepost.core.agents import Agent, Compression, Limits
 from milepost.core.policy import Policy
+from milepost.runtime import direct
 from milepost.store import agents
 from milepost.store.store import Store
 
@@ -68,9 +69,16 @@ class Definitions:
         key = (agent_id, version)
         if (known := self._cached.get(key)) is not None:
             return known
-        definition = await self._store.read(agents.definition(tenant, agent_id, version))
-        agent = decode_definition(agent_id, version, definition)
+        agent = await self._found(tenant, agent_id, version)
         self._cached[key] = agent
         if len(self._cached) > CACHED_MAX:
             self._cached.popitem(last=False)
         return agent
+
+    async def _found(self, tenant: str, agent_id: str, version: int) -> Agent:
+        if agent_id.startswith(direct.ID_PREFIX):
+            base_id = direct.base_of(agent_id)
+            base = await self.get(tenant, base_id, version) if base_id else None
+            return direct.direct_agent(agent_id, version, base)
+        definition = await self._store.read(agents.definition(tenant, agent_id, version))
+        return decode_definition(agent_id, version, definition)

@@ -31,24 +31,30 @@ from milepost.live.reminder import Reminder
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
 from milepost.runtime import notices
-from milepost.runtime.calls import ModelCall, run_tool
+from milepost.runtime.answers import Answers
+from milepost.runtime.calls import ModelCall, live_progress, run_tool
 from milepost.runtime.compressing import Compressor
 from milepost.runtime.cutoff import cut_off
 from milepost.runtime.history import History
 from milepost.runtime.journal import Journal, Ports, Stamped, folded
 from milepost.runtime.letters import events_of
+from milepost.runtime.permits import Identity, Listed, Permits
+from milepost.runtime.result_cache import ResultCache
 from milepost.runtime.rules import rules_for
 from milepost.runtime.settle import Call, Settlement, Settling
 from milepost.store import log
 from milepost.store.log import InboxMovedError
 from milepost.store.records import Change, Claim, LogEntry
+from milepost.telemetry.logs import logger
 from milepost.telemetry.spans import SpanFold
-from milepost.tools import Invoker, Registry, ToolContext, preview
+from milepost.tools import Approved, Invoker, Registry, ToolContext, preview
+from milepost.tools.artifacts import Emissions
 
 INBOX_POLL_S = 1.0
 LEASE_PAUSE_S = 0.1
 DEADLINE_SLACK_S = 0.002
 SETTLE_TRIES_MAX = 100
+_TOOL_LOG = logger("tool")
 _TAKEN_OVER = frozenset({"crash", "outage", "drain"})
 
 
@@ -63,7 +69,8 @@ class Lease(Protocol):
 class Means:
     """What runs are driven with: everything that does not differ from run to run.
 
-    `tools` are the installation's; `tools_of` adds those that a tenant has declared itself.
+    `tools` are the installation's; `tools_of` adds those that a tenant has declared itself, and
+    `permissions_of` says to whom the tenant permits which.
     """
 
     ports: Ports
@@ -77,6 +84,8 @@ class Means:
     stop_s: float = 4.0  # More than the invoker needs, and less than a cancellation's grace.
     content: bool = False
     tools_of: Callable[[str], Awaitable[Registry]] | None = None
+    permissions_of: Callable[[str], Awaitable[Listed]] | None = None
+    results: ResultCache | None = None
 
 
 async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
@@ -115,17 +124,26 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
 class Drive:
     """Settles, writes, acts, and begins again with what came of it."""
 
-    def __init__(self, journal: Journal, history: tuple[Message, ...], means: Means) -> None:
+    def __init__(
+        self, journal: Journal, history: tuple[Message, ...], means: Means, narrowed: Listed
+    ) -> None:
         self._journal = journal
         self._history = history
         self._means = means
-        agent = journal.agent
+        agent, claim = journal.agent, journal.claim
+        self._permits = Permits(Identity.of(claim.user, claim.scopes), narrowed)
         self._settling = Settling(
-            journal.claim,
+            claim,
             agent,
-            rules_for(agent, means.tools),
+            rules_for(agent, means.tools, self._permits),
             means.ports.new_id,
             preview,
+        )
+        self._answers = Answers(journal.claim, means.ports.shelf, means.results)
+        self._compressor = (
+            Compressor(agent.compression, journal.claim, means.providers, means.pricing)
+            if agent.compression
+            else None
         )
         self._works: dict[asyncio.Task[list[Event]], Call] = {}
         self._broken: BaseException | None = None
@@ -281,7 +299,7 @@ class Drive:
             case CallModel():
                 return self._call_model(effect, seq)
             case CallTool():
-                return self._call_tool(effect)
+                return self._call_tool(effect, seq)
             case CompressResult():
                 return self._compress(effect)
 
@@ -303,7 +321,7 @@ class Drive:
             tenant=journal.claim.tenant,
             model=agent.model_name,
             messages=prompt(agent, self._history, journal.state),
-            tools=means.tools.schemas(agent.tools),
+            tools=means.tools.schemas(self._permits.allowed(agent.tools, means.tools)),
             temperature=agent.limits.temperature,
             tokens_max=agent.limits.max_output_tokens,
             cache_ttl_s=agent.cache_ttl_s,
@@ -317,9 +335,16 @@ class Drive:
             means.pricing,
         )
 
-    def _call_tool(self, effect: CallTool) -> Coroutine[None, None, list[Event]]:
+    async def _call_tool(self, effect: CallTool, seq: int) -> list[Event]:
+        tool = self._means.tools.get(effect.call.name)
+        return await self._answers.answer(
+            effect, tool, lambda emissions: self._run_tool(effect, seq, emissions)
+        )
+
+    async def _run_tool(self, effect: CallTool, seq: int, emissions: Emissions) -> list[Event]:
         journal, means = self._journal, self._means
         claim = journal.claim
+        live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq)
         context = ToolContext(
             run_id=claim.run_id,
             session_id=claim.session_id,
@@ -329,17 +354,25 @@ class Drive:
             attempt=effect.attempt,
             idempotency_key=idempotency_key(claim.run_id, effect.call.id),
             deadline_ms=journal.state.deadline_ms,
+            tool=effect.call.name,
+            approval=_approval(effect),
+            progress=live,
+            log=_TOOL_LOG,
+            emit_artifact=emissions.emit,
         )
         timeout_s = journal.agent.limits.tool_timeout_s
-        return run_tool(effect, context, means.tools, means.invoker, means.ports.clock, timeout_s)
+        clock = means.ports.clock
+        try:
+            return await run_tool(effect, context, means.tools, means.invoker, clock, timeout_s)
+        finally:
+            live.close()
 
     async def _compress(self, effect: CompressResult) -> list[Event]:
-        journal, means = self._journal, self._means
-        compression = journal.agent.compression
-        assert compression is not None
-        compressor = Compressor(means.providers, means.pricing)
-        tenant = journal.claim.tenant
-        return [await compressor.compress(effect, tenant, compression.threshold_chars)]
+        wanted = self._journal.agent.compression
+        assert wanted is not None, "only an agent that asks for it has results compressed"
+        assert self._compressor is not None, "whoever asks for it has one"
+        compress = self._compressor.compress
+        return [await self._answers.shorten(effect, wanted.threshold_chars, compress)]
 
     async def _hand_back(self, happened: list[Stamped]) -> bool:
         """Let what cannot be repeated finish, stop the rest, and queue the run for another."""
@@ -390,6 +423,10 @@ class Drive:
         return SessionLoaded(self._journal.claim.turns, len(self._history))
 
 
+def _approval(effect: CallTool) -> Approved | None:
+    return None if effect.approved_by is None else Approved(effect.approved_by, effect.comment)
+
+
 def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
     return any(getattr(stamped.event, "message_id", None) == message_id for stamped in happened)
 
@@ -398,9 +435,10 @@ async def drive(claim: Claim, agent: Agent, history: History, means: Means) -> D
     """Load the run and return what drives it."""
     if means.tools_of is not None:
         means = replace(means, tools=await means.tools_of(claim.tenant))
+    narrowed = await means.permissions_of(claim.tenant) if means.permissions_of else {}
     journal = await load(claim, agent, means)
     past = await history.before(claim, _turns_seen(journal.state, claim))
-    return Drive(journal, past, means)
+    return Drive(journal, past, means, narrowed)
 
 
 def _turns_seen(state: State, claim: Claim) -> int:

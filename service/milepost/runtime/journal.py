@@ -8,6 +8,7 @@ import orjson
 from milepost.core.agents import Agent
 from milepost.core.codec import encode, usage_shown
 from milepost.core.events import (
+    ArtifactCreated,
     Event,
     MessageAborted,
     MessageCompleted,
@@ -25,8 +26,9 @@ from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, Hub
 from milepost.runtime import notices
+from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Clock, NewId
-from milepost.store.records import Append, Change, Claim, Entry, NewApproval, UsageRow
+from milepost.store.records import Append, Change, Claim, Entry, NewApproval, NewArtifact, UsageRow
 from milepost.store.store import Store
 from milepost.telemetry.metrics import Metrics
 from milepost.telemetry.spans import SpanFold
@@ -53,6 +55,7 @@ class Ports:
     clock: Clock
     new_id: NewId
     metrics: Metrics
+    shelf: Shelf
     export: Callable[[Sequence[Span]], None] = no_export
 
 
@@ -117,6 +120,7 @@ class Journal:
             spans=closed,
             usage=self._usage(happened),
             approvals=tuple(approvals),
+            artifacts=self._artifacts(happened),
         )
         self.inbox_known, freed = await self._ports.store.append(item)
         self._show(happened, encoded)
@@ -162,6 +166,25 @@ class Journal:
             )
             for seq, stamped in enumerate(happened, start=self.head + 1)
             for model, usage in self._spent(stamped.event)
+        )
+
+    def _artifacts(self, happened: Sequence[Stamped]) -> tuple[NewArtifact, ...]:
+        return tuple(
+            NewArtifact(
+                id=event.artifact_id,
+                session_id=self.claim.session_id,
+                call_id=event.call_id,
+                filename=event.filename,
+                mime_type=event.mime_type,
+                size=event.size,
+                sha256=event.sha256,
+                url=event.url,
+                role=event.role,
+                retention=event.retention,
+                created_ms=stamped.time_ms,
+            )
+            for stamped in happened
+            if isinstance(event := stamped.event, ArtifactCreated)
         )
 
     def _spent(self, event: Event) -> Iterator[tuple[str, Usage]]:

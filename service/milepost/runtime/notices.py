@@ -28,6 +28,11 @@ def tool_left(tool: str, running: int) -> None:
     _log.warning("a tool could not be stopped and runs on", tool=tool, running=running)
 
 
+def result_cut(run_id: str, tool: str, model: str, why: str) -> None:
+    """Tell that a long result could only be cut; the first time in a run."""
+    _log.warning("a result was cut, not compressed", run=run_id, tool=tool, model=model, why=why)
+
+
 def model_retried(event: ModelRetried, run_id: str, model: str) -> None:
     """Tell that a model is called again, and why."""
     _log.warning(

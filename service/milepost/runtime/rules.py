@@ -1,28 +1,38 @@
 """An agent's rules: what becomes of a call that its model asks for."""
 
+from collections.abc import Sequence
+
 from milepost.core.agents import Agent
 from milepost.core.decide import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.errors import ToolValidationError
 from milepost.core.events import Failure
 from milepost.core.messages import ToolCall
 from milepost.core.policy import Verdict, judge
+from milepost.runtime.permits import Permits
 from milepost.tools import Registry, coercions
 
+NOBODY = Permits()
 
-def rules_for(agent: Agent, tools: Registry) -> Rules:
-    """Return the rules of `agent` over the tools that are there."""
+
+def rules_for(agent: Agent, tools: Registry, permits: Permits = NOBODY) -> Rules:
+    """Return the rules of `agent` over the tools that are there, for whom the run acts."""
 
     def ruling(call: ToolCall) -> Ruling:
-        return _rule(agent, tools, call)
+        return _rule(agent, tools, permits, call)
 
     return Rules(ruling, agent.limits, agent.compression)
 
 
-def _rule(agent: Agent, tools: Registry, call: ToolCall) -> Ruling:
-    """Does it exist, does it fit, may it: in this order, and anything not plainly yes is no."""
+def _rule(agent: Agent, tools: Registry, permits: Permits, call: ToolCall) -> Ruling:
+    """Permission, then policy, then approval: what is not plainly yes is no.
+
+    What a call looks like is told only to whom it is permitted, and judged before anybody is asked.
+    """
     tool = tools.get(call.name) if call.name in agent.tools else None
     if tool is None:
-        return Reject(_unknown(agent, tools, call.name))
+        return Reject(_unknown(permits.allowed(agent.tools, tools), call.name))
+    if refusal := permits.refusal(tool):
+        return Refuse("permission", refusal)
     if call.malformed is not None:
         return Reject(_malformed(call))
     try:
@@ -40,9 +50,9 @@ def _rule(agent: Agent, tools: Registry, call: ToolCall) -> Ruling:
             return Refuse("policy", judgement.reason)
 
 
-def _unknown(agent: Agent, tools: Registry, name: str) -> Failure:
-    offered = ", ".join(each for each in agent.tools if each in tools) or "none"
-    return Failure("unknown_tool", f"there is no tool {name!r}; the tools are: {offered}")
+def _unknown(offered: Sequence[str], name: str) -> Failure:
+    names = ", ".join(offered) or "none"
+    return Failure("unknown_tool", f"there is no tool {name!r}; the tools are: {names}")
 
 
 def _malformed(call: ToolCall) -> Failure:

@@ -193,6 +193,8 @@ _INSERT_APPROVALS = _insert_of(
     schema.approvals, "approvals", ("required", "decided_ms", "created_ms", "expires_ms")
 )
 
+_INSERT_ARTIFACTS = _insert_of(schema.artifacts, "artifacts", ("size", "created_ms"))
+
 
 def append(appends: Sequence[Append]) -> Work[list[tuple[int, tuple[str, ...]]]]:
     """Write each run's iteration; return its inbox's last number and the runs that it set free.
@@ -276,6 +278,12 @@ def _beside(appends: Sequence[Append]) -> dict[str, Call]:
         calls["usage"] = INSERT_USAGE(usage=rows_of(used))
     if approvals := [row for item in appends for row in _approval_rows(item)]:
         calls["approvals"] = _INSERT_APPROVALS(approvals=rows_of(approvals))
+    if left := [
+        {**asdict(each), "run_id": item.run_id, "tenant": item.tenant}
+        for item in appends
+        for each in item.artifacts
+    ]:
+        calls["artifacts"] = _INSERT_ARTIFACTS(artifacts=rows_of(left))
     return calls
 
 

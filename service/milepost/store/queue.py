@@ -70,6 +70,7 @@ _TAKEN = (
     _R.metadata,
     _R.trace_parent,
     _R.resume_why,
+    _R.scopes,
     select(schema.sessions.c.turns).where(schema.sessions.c.id == _R.session_id).scalar_subquery(),
 )
 
@@ -286,10 +287,11 @@ def _claims(
             epoch=row[6],
             head=heads[row[0]],
             inbox_seq=row[7],
-            turns=row[11],
+            turns=row[12],
             metadata=row[8],
             trace_parent=row[9],
             entries=tuple(logs[row[0]]) if row[0] in logs else None,
+            scopes=row[11],
         )
         for row in taken
     ]

@@ -30,8 +30,9 @@ class LogEntry:
 class NewRun:
     """A run to be queued. `scheduled_ms` is None unless it is to start later.
 
-    `metadata` is encoded JSON; `request` is the idempotency key with the hash of its request. An
-    agent that `is_remembered` was looked up for another run, and is to be confirmed.
+    `metadata` is encoded JSON, `scopes` the JSON list of what the key may that asks for it;
+    `request` is the idempotency key with the hash of its request. An agent that `is_remembered` was
+    looked up for another run, and is to be confirmed.
     """
 
     id: str
@@ -51,6 +52,7 @@ class NewRun:
     queued: Entry
     request: "Request | None" = None
     agent_is_remembered: bool = False
+    scopes: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Claim:
 
     `turns` is how many runs of its session ended before it.
 
+    `scopes` is the JSON list of what the key may that made the run.
+
     `entries` is the log where the claim brought it along, which it does for a run's first claim.
     """
 
@@ -84,6 +88,7 @@ class Claim:
     metadata: str
     trace_parent: str | None
     entries: tuple[LogEntry, ...] | None
+    scopes: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,23 @@ class NewApproval:
     reason: str
     created_ms: int
     expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewArtifact:
+    """A file that a tool left behind."""
+
+    id: str
+    session_id: str
+    call_id: str
+    filename: str | None
+    mime_type: str
+    size: int | None
+    sha256: str | None
+    url: str | None
+    role: str | None
+    retention: str | None
+    created_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +178,7 @@ class Append:
     spans: tuple[Span, ...] = ()
     usage: tuple[UsageRow, ...] = ()
     approvals: tuple[NewApproval, ...] = ()
+    artifacts: tuple[NewArtifact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

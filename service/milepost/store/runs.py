@@ -51,12 +51,13 @@ class RunRow:
     waiting_for: str | None
     outcome: str | None
     cancel_ms: int | None
+    scopes: str = "[]"
 
 
 COLUMNS = (
     _R.id, _R.tenant, _R.session_id, _R.agent_id, _R.agent, _R.agent_version, _R.user_id,
     _R.status, _R.epoch, _R.lane, _R.created_ms, _R.ended_ms, _R.deadline_ms, _R.run_at_ms,
-    _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms,
+    _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms, _R.scopes,
 )  # fmt: skip
 
 
@@ -91,6 +92,7 @@ def new_row(run: NewRun, status: str) -> RunRow:
         waiting_for=None,
         outcome=None,
         cancel_ms=None,
+        scopes=run.scopes,
     )
 
 
@@ -118,6 +120,7 @@ _LOCK_SESSIONS = Statement(
 _new = rows(
     "new",
     "id", "tenant", "session_id", "agent_id", "agent", "user_id", "metadata", "trace_parent",
+    "scopes",
     numbers=("agent_version", "lane", "created_ms", "scheduled_ms", "deadline_ms"),
 )  # fmt: skip
 _active = schema.runs.alias("active")
@@ -132,7 +135,7 @@ _ADD_RUNS = Statement(
         [
             "id", "tenant", "session_id", "agent_id", "agent", "agent_version", "user_id",
             "status", "lane", "run_at_ms", "wake_at_ms", "deadline_ms", "created_ms", "metadata",
-            "trace_parent",
+            "trace_parent", "scopes",
         ],
         select(
             _new.c.id,
@@ -154,6 +157,7 @@ _ADD_RUNS = Statement(
             _new.c.created_ms,
             _new.c.metadata,
             _new.c.trace_parent,
+            _new.c.scopes,
         ),
     )
     .returning(_R.id, _R.status)
@@ -319,6 +323,7 @@ def _run_row(run: NewRun) -> dict[str, Any]:
         "user_id": run.user,
         "metadata": run.metadata,
         "trace_parent": run.trace_parent,
+        "scopes": run.scopes,
         "lane": run.lane,
         "created_ms": run.created_ms,
         "scheduled_ms": run.scheduled_ms,

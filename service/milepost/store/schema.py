@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     SmallInteger,
     Table,
@@ -126,6 +127,7 @@ runs = Table(
     Column("trace_parent", Text),
     Column("waiting_for", Text),
     Column("outcome", Text),
+    _text("scopes", "[]"),
     Index(
         "ix_runs_ready",
         text("lane DESC"),
@@ -196,6 +198,34 @@ inbox = Table(
     _text("kind"),
     _text("data"),
     _number("created_ms", 0),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("run_id"),
+    _text("session_id"),
+    _text("call_id"),
+    Column("filename", Text),
+    _text("mime_type"),
+    _number("size"),
+    Column("sha256", Text),
+    Column("url", Text),
+    Column("role", Text),
+    Column("retention", Text),
+    _number("created_ms", 0),
+    Index(None, "run_id", "id"),
+)
+
+artifact_contents = Table(
+    "artifact_contents",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("session_id", Text, primary_key=True),
+    Column("sha256", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
 )
 
 approvals = Table(
@@ -356,4 +386,13 @@ tool_sources = Table(
     _number("created_ms", 0),
     Index(None, "tenant", "id"),
     Index(None, "tenant", "name", unique=True),
+)
+
+tool_permissions = Table(
+    "tool_permissions",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    _text("permissions"),
+    Column("version", Integer, nullable=False),
+    _number("updated_ms", 0),
 )

@@ -134,8 +134,21 @@ _DELETIONS = (
     _DELETE_VOTES,
     *(
         _delete_of(table)
-        for table in (schema.approvals, schema.events, schema.inbox, schema.spans, schema.runs)
+        for table in (
+            schema.approvals,
+            schema.artifacts,
+            schema.events,
+            schema.inbox,
+            schema.spans,
+            schema.runs,
+        )
     ),
+)
+_DELETE_CONTENTS = Statement(
+    delete_from(schema.artifact_contents).where(
+        schema.artifact_contents.c.tenant == text("tenant"),
+        schema.artifact_contents.c.session_id == text("session_id"),
+    )
 )
 _HISTORY = Statement(
     select(_R.id)
@@ -243,7 +256,11 @@ def delete(tenant: str, session_id: str, *, expected_version: int | None = None)
                 code="session_busy",
             )
     gone = rows_of({"id": run_id} for run_id, _ in found)
-    yield *(statement(gone=gone, tenant=tenant) for statement in _DELETIONS), _DELETE(**named)
+    yield (
+        *(statement(gone=gone, tenant=tenant) for statement in _DELETIONS),
+        _DELETE_CONTENTS(**named),
+        _DELETE(**named),
+    )
 
 
 def history(tenant: str, session_id: str, through_turn: int, *, limit: int) -> Work[list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from milepost.core.errors import FencedError
-from milepost.store import log, runs
+from milepost.store import artifacts, log, runs
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
 from milepost.store.records import Append, InboxMessage, NewRun
@@ -84,6 +84,11 @@ class Store:
     async def inbox(self, tenant: str, run_id: str, after: int) -> tuple[int, list[InboxMessage]]:
         """Return what `log.inbox` does, for whoever drives the run: see `append` on outages."""
         return await self._when_back(lambda: self.read(log.inbox(tenant, run_id, after)))
+
+    async def keep_content(self, tenant: str, session_id: str, sha256: str, content: bytes) -> None:
+        """Keep an artifact's content, for whoever drives the run: see `append` on outages."""
+        work = artifacts.keep
+        await self._when_back(lambda: self.write(work(tenant, session_id, sha256, content)))
 
     async def _append(self, item: Append) -> tuple[int, tuple[str, ...]]:
         try:

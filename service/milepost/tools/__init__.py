@@ -1,33 +1,51 @@
 """Tools: functions that a model may call, checked at its boundary and run within bounds."""
 
+from milepost.tools.artifacts import Artifact, emit_artifact
 from milepost.tools.check import Checked, Issue
 from milepost.tools.coercions import coercions
-from milepost.tools.context import ToolContext
+from milepost.tools.context import Approved, Remember, ToolContext
 from milepost.tools.decorator import schema_of, tool, tool_of
 from milepost.tools.definition import Tool
+from milepost.tools.direct import aexecute, execute
 from milepost.tools.inject import Injected
 from milepost.tools.invoke import Invoker
+from milepost.tools.isolation import ToolProcesses
 from milepost.tools.loader import load
+from milepost.tools.outcome import Outcome
 from milepost.tools.preview import preview
 from milepost.tools.projections import Vendor, prompt_block
 from milepost.tools.registry import Registry
 from milepost.tools.results import as_text
+from milepost.tools.streaming import LiveProgress
 from milepost.tools.threads import ToolThreads
+from milepost.tools.typed_results import Ambiguous, NotFound, ToolResult
 from milepost.tools.written import ToolParameter
 
 __all__ = [
+    "Ambiguous",
+    "Approved",
+    "Artifact",
     "Checked",
     "Injected",
     "Invoker",
     "Issue",
+    "LiveProgress",
+    "NotFound",
+    "Outcome",
     "Registry",
+    "Remember",
     "Tool",
     "ToolContext",
     "ToolParameter",
+    "ToolProcesses",
+    "ToolResult",
     "ToolThreads",
     "Vendor",
+    "aexecute",
     "as_text",
     "coercions",
+    "emit_artifact",
+    "execute",
     "load",
     "preview",
     "prompt_block",

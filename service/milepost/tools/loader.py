@@ -20,16 +20,43 @@ def load(spec: str) -> list[Tool]:
     A folder's files are read in the order of their names, but for those that begin with `_`.
     Raises ConfigurationError for what cannot be found, does not load, or holds no tool.
     """
-    path = Path(spec)
-    if path.suffix == ".py":
-        tools = _distinct(_from_file(path))
-    elif "/" in spec or "\\" in spec or (path.is_dir() and not (path / "__init__.py").exists()):
-        tools = _distinct(tool for file in _files(path) for tool in _from_file(file))
-    else:
+    if _is_module(spec):
         tools = _distinct(_tools_in(_imported(spec)))
+    else:
+        tools = _distinct(tool for file in files_of(spec) for tool in load_file(file))
     if not tools:
         raise ConfigurationError(f"{spec} holds no tools; decorate its functions with @tool")
     return tools
+
+
+def files_of(spec: str) -> list[Path]:
+    """Return the files that `spec` stands for, none for a module.
+
+    Raises ConfigurationError for a folder that is not there.
+    """
+    if _is_module(spec):
+        return []
+    path = Path(spec)
+    return [path] if path.suffix == ".py" else _files(path)
+
+
+def load_file(path: Path, *, fresh: bool = False) -> list[Tool]:
+    """Return the tools of one file; `fresh` says that it has changed since it was loaded.
+
+    Raises ConfigurationError for one that is not there or does not load. A module that was loaded
+    before stays in its place then.
+    """
+    if fresh:
+        # What is compiled is trusted by the second and the size, and both may be as they were.
+        Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+    return _distinct(_from_file(path))
+
+
+def _is_module(spec: str) -> bool:
+    path = Path(spec)
+    if path.suffix == ".py" or "/" in spec or "\\" in spec:
+        return False
+    return not path.is_dir() or (path / "__init__.py").exists()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -60,12 +87,16 @@ def _from_file(path: Path) -> list[Tool]:
     if specification is None or specification.loader is None:
         raise ConfigurationError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(specification)
+    before = sys.modules.get(name)
     # Dataclasses and pydantic look their module up by name while it is being executed.
     sys.modules[name] = module
     try:
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
         raise _broken(str(path), error) from error
     return _tools_in(module)
 

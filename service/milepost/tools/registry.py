@@ -82,6 +82,10 @@ class Registry:
         self.add(*other)
         return self
 
+    def repeat_allowed(self) -> frozenset[str]:
+        """Return the tools that may be called again and again with the same arguments."""
+        return frozenset(tool.name for tool in self if tool.allow_repeat)
+
     def schemas(self, names: Iterable[str]) -> tuple[ToolSchema, ...]:
         """Return the schemas of `names`, made once per tool; an agent may name tools gone since."""
         return tuple(self._tools[name].schema for name in names if name in self._tools)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from milepost.core.errors import ToolError, ToolValidationError
+from milepost.core.errors import ConfigurationError, ToolError, ToolValidationError
 from milepost.core.repetition import ToolEffect
 from milepost.tools import Tool
 from milepost.tools.egress import Guard
@@ -293,3 +293,25 @@ def test_schemas_that_are_not_judged_whole_are_judged_as_far_as_they_are() -> No
 def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         a_server(**changes)
+
+
+def test_without_the_sdk_a_server_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("milepost.tools.mcp.")]:
+        if name.endswith((".server", ".transport", ".answers")):
+            monkeypatch.delitem(sys.modules, name)
+    for name in ("mcp", "mcp_types"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    with pytest.raises(ConfigurationError, match=r"pip install 'milepost\[mcp\]'"):
+        connect(a_server(), Guard(), secrets)
+
+
+async def test_the_sdk_is_not_imported_before_a_server_is_declared() -> None:
+    said = "import sys, milepost.wiring; print([m for m in sys.modules if m.startswith('mcp')])"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", said, stdout=asyncio.subprocess.PIPE
+    )
+
+    printed, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+
+    assert printed.decode().strip() == "[]"

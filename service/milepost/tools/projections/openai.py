@@ -6,8 +6,8 @@ array ("array schema missing items").
 """
 
 from milepost.core.json import Json
+from milepost.core.json_schema import with_items
 from milepost.core.model import ToolSchema
-from milepost.tools.projections.parts import with_items
 
 
 def openai(schema: ToolSchema) -> dict[str, Json]:

@@ -1,6 +1,6 @@
 """JSON Schema in fewer forms: one way to say each thing, which every vendor's dialect knows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 from milepost.core.errors import ToolValidationError
@@ -89,28 +89,6 @@ def without_combinators(schema: Mapping[str, Json]) -> tuple[Part, Part]:
     """Return a root without the alternatives that vendors refuse there, and what was taken away."""
     taken = {key: value for key, value in schema.items() if key in _COMBINATORS}
     return {key: value for key, value in schema.items() if key not in taken}, taken
-
-
-def with_items(part: Json) -> Json:
-    """Return `part` with every array saying something of its items."""
-    if not isinstance(part, dict):
-        return part
-    whole = {key: _mapped(key, value, with_items) for key, value in part.items()}
-    kinds = part.get("type")
-    is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
-    return {**whole, "items": {}} if is_array and "items" not in part else whole
-
-
-def _mapped(key: str, value: Json, change: Callable[[Json], Json]) -> Json:
-    match key, value:
-        case (("items" | "additionalProperties"), dict()):
-            return change(value)
-        case (("anyOf" | "oneOf" | "allOf" | "prefixItems"), list()):
-            return [change(part) for part in value]
-        case (("properties" | "$defs" | "definitions"), dict()):
-            return {name: change(part) for name, part in value.items()}
-        case _:
-            return value
 
 
 def _merged(part: Part, document: Mapping[str, Json], where: str) -> Part:

@@ -2,28 +2,20 @@
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from milepost.core.errors import ToolError
 from milepost.tools.context import ToolContext
 from milepost.tools.decorator import tool, tool_of
 from milepost.tools.definition import Tool
+from milepost.tools.toolbox.clock import clock
 
 OUTBOX = "outbox.jsonl"
 
 
 def demo_tools(folder: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> list[Tool]:
     """Return the demo's tools; `send_email` writes below `folder`, `now` is an aware clock."""
-
-    @tool(effect="read")
-    def current_time(
-        timezone: Annotated[str, "An IANA name such as Europe/Oslo"] = "UTC",
-    ) -> str:
-        """Tell the date and the time in a time zone."""
-        return now().astimezone(_zone(timezone)).isoformat(timespec="seconds")
 
     @tool(requires_approval=True)
     def send_email(
@@ -46,7 +38,7 @@ def demo_tools(folder: Path, now: Callable[[], datetime] = lambda: datetime.now(
             outbox.write(json.dumps(mail, ensure_ascii=False) + "\n")
         return f"Written to {OUTBOX}, not sent: this demo has no mail server. Recipient: {to}"
 
-    return [tool_of(function) for function in (add, multiply, current_time, send_email)]
+    return [tool_of(add), tool_of(multiply), clock(now), tool_of(send_email)]
 
 
 @tool(effect="read")
@@ -59,14 +51,3 @@ async def add(a: int | float, b: int | float) -> int | float:
 async def multiply(a: int | float, b: int | float) -> int | float:
     """Multiply two numbers."""
     return a * b
-
-
-def _zone(name: str) -> tzinfo:
-    if name.upper() in {"UTC", "Z"}:
-        return UTC  # known everywhere, even where no time zones are installed
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ToolError(
-            f"there is no time zone {name!r}; use an IANA name such as Europe/Oslo, or UTC"
-        ) from error

@@ -1,0 +1,109 @@
+"""`/v1/tools/permissions`: to whom a tenant permits which tools."""
+
+from typing import Annotated, Any
+
+import orjson
+from pydantic import Field, field_validator
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from milepost.api.access import Principal
+from milepost.api.bodies import Body, read_body
+from milepost.api.conditions import amend, etag
+from milepost.api.paging import allow, json_response
+from milepost.api.requests import caller
+from milepost.live.frames import rfc3339
+from milepost.runtime.journal import Ports
+from milepost.runtime.permits import TenantPermissions
+from milepost.store import audit, permissions
+from milepost.store.audit import AuditRow
+from milepost.store.permissions import PermissionsRow
+from milepost.store.work import Work
+from milepost.tools.definition import SCOPE_PREFIX
+
+ENTRIES_MAX = 1_000
+
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+Permitted = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00](?:[^\x00]*[^\s\x00])?$")
+]
+
+
+class ToolPermissionsBody(Body):
+    """What `PUT /v1/tools/permissions` takes: the whole map."""
+
+    permissions: Annotated[
+        dict[ToolName, Annotated[list[Permitted], Field(max_length=ENTRIES_MAX)]],
+        Field(max_length=ENTRIES_MAX),
+    ]
+
+    @field_validator("permissions")
+    @classmethod
+    def _name_somebody(cls, permissions: dict[str, list[str]]) -> dict[str, list[str]]:
+        for tool, listed in permissions.items():
+            if SCOPE_PREFIX in listed:
+                raise ValueError(f"{tool} is permitted to a scope without a name; say scope:<name>")
+        return permissions
+
+
+class ToolPermissions:
+    """A tenant's own map. It narrows what the tools themselves permit, and widens nothing."""
+
+    def __init__(self, ports: Ports, known: TenantPermissions) -> None:
+        self._ports = ports
+        self._known = known
+
+    @property
+    def routes(self) -> list[Route]:
+        """What is served."""
+        return [
+            Route("/v1/tools/permissions", self.get, methods=["GET"]),
+            Route("/v1/tools/permissions", self.put, methods=["PUT"]),
+        ]
+
+    async def get(self, request: Request) -> Response:
+        """Show the map."""
+        allow(request)
+        principal = caller(request, "admin")
+        return _shown(await self._ports.store.read(permissions.get(principal.tenant)))
+
+    async def put(self, request: Request) -> Response:
+        """Put another map in the place of the present one, as a whole."""
+        allow(request)
+        principal = caller(request, "admin")
+        body, _ = await read_body(request, ToolPermissionsBody)
+        said = orjson.dumps(body.permissions, option=orjson.OPT_SORT_KEYS).decode()
+        row = await amend(
+            request,
+            lambda: self._ports.store.read(permissions.get(principal.tenant)),
+            lambda row: self._ports.store.write(_kept(row, said, self._act(principal, said))),
+        )
+        self._known.forget(principal.tenant)
+        return _shown(row)
+
+    def _act(self, principal: Principal, said: str) -> AuditRow:
+        return AuditRow(
+            id=self._ports.new_id("aud"),
+            tenant=principal.tenant,
+            actor=principal.id,
+            action="tool_permissions.changed",
+            target="tools",
+            details=orjson.dumps({"permissions": orjson.Fragment(said)}).decode(),
+            time_ms=self._ports.clock(),
+        )
+
+
+def _kept(row: PermissionsRow, said: str, act: AuditRow) -> Work[PermissionsRow]:
+    """Keep the map and write down who said so; what changes nothing makes no version."""
+    if row.version and row.permissions == said:
+        return row
+    changed = yield from permissions.replace(row, said, act.time_ms)
+    yield from audit.add(act)
+    return changed
+
+
+def _shown(row: PermissionsRow) -> Response:
+    updated: Any = None if row.updated_ms is None else rfc3339(row.updated_ms)
+    shown = {"permissions": orjson.loads(row.permissions), "updated_at": updated}
+    return json_response(shown, headers={"ETag": etag(row)})

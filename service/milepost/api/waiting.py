@@ -1,0 +1,34 @@
+"""Requests that wait for a run: for how long they want to, and for what."""
+
+import asyncio
+import re
+
+from starlette.requests import Request
+
+from milepost.api.paging import integer
+from milepost.api.stream import Cursor, Selection, Tail
+from milepost.runtime.journal import Ports
+
+WAIT_S_MAX = 120
+
+
+def wait_s(request: Request, default: int = 0) -> int:
+    """Return for how long the client wants to wait: `Prefer: wait=30` (RFC 7240) or `?wait=30`."""
+    prefer = re.search(r"(?:^|[,;\s])wait=([0-9]{1,6})\b", request.headers.get("prefer", ""))
+    if prefer:
+        return min(int(prefer[1]), WAIT_S_MAX)
+    return integer(request, "wait", default, low=0, high=WAIT_S_MAX)
+
+
+async def await_run(
+    ports: Ports, tenant: str, run_id: str, timeout_s: float, *, until_waiting: bool = False
+) -> None:
+    """Wait for the run's end, or for where it waits for somebody, as long as there is time."""
+    selection = Selection(deltas=False, until_waiting=until_waiting)
+    tail = Tail(ports.store, ports.hub, tenant, run_id, Cursor(), selection)
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for _ in tail.pieces():
+                pass
+    except TimeoutError:
+        return

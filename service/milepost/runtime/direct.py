@@ -1,0 +1,39 @@
+"""Agents for one call of one tool: made of the call's own id, and kept nowhere."""
+
+from dataclasses import replace
+
+from milepost.core.agents import Agent, Limits
+from milepost.providers import direct
+
+ID_PREFIX = "agt_direct:"
+_STEPS = 2
+
+
+def direct_id(tool: str, base_id: str | None = None) -> str:
+    """Return the id of the agent that has `tool` called, under the rules of `base_id`."""
+    return ID_PREFIX + (tool if base_id is None else f"{tool}:{base_id}")
+
+
+def direct_name(tool: str) -> str:
+    """Return what such an agent is called."""
+    return f"{direct.NAME}:{tool}"
+
+
+def base_of(agent_id: str) -> str | None:
+    """Return the id of the agent whose rules hold, None if no rules but the tool's own do."""
+    return agent_id.removeprefix(ID_PREFIX).partition(":")[2] or None
+
+
+def direct_agent(agent_id: str, version: int, base: Agent | None) -> Agent:
+    """Return the agent of that id; `base` lends its policy and its limits."""
+    tool = agent_id.removeprefix(ID_PREFIX).partition(":")[0]
+    limits = base.limits if base else Limits()
+    return Agent(
+        id=agent_id,
+        version=version,
+        name=direct_name(tool),
+        model=f"{direct.NAME}/call",
+        tools=(tool,),
+        policy=base.policy if base else None,
+        limits=replace(limits, max_steps=_STEPS),
+    )
