@@ -11,12 +11,23 @@ from milepost.tools.decorator import tool
 
 CHARS_MAX = 1_000
 BITS_MAX = 4_096
+DIGITS_MAX = 400  # beyond what a float has, and all that is rounded to is worked out
 
 Number = int | float
 
+
+def _round(number: Number, digits: Number = 0) -> Number:
+    """Round like Python, but not to a million places before the point: that takes for ever."""
+    if not -DIGITS_MAX <= digits <= DIGITS_MAX:
+        raise ValueError(f"round() takes at most {DIGITS_MAX} digits")
+    if not isinstance(digits, int):
+        raise TypeError("round() takes a whole number of digits")
+    return round(number, digits) if digits else round(number)
+
+
 _CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e, "tau": math.tau}
 _FUNCTIONS: Mapping[str, Callable[..., Number]] = {
-    "abs": abs, "round": round, "min": min, "max": max, "floor": math.floor, "ceil": math.ceil,
+    "abs": abs, "round": _round, "min": min, "max": max, "floor": math.floor, "ceil": math.ceil,
     "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "log10": math.log10, "log2": math.log2,
     "sin": math.sin, "cos": math.cos, "tan": math.tan, "atan": math.atan,
     "degrees": math.degrees, "radians": math.radians,
