@@ -282,3 +282,52 @@ async def test_no_proxy_of_the_surroundings_is_used(
         answer = await egress.fetch(Outgoing("GET", URL(f"{server.url}/")))
 
     assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("charset", "sent", "text"),
+    [
+        ("ISO-8859-15", "5 \u20ac".encode("iso-8859-15"), "5 \u20ac"),
+        ("windows-1252", "5 \u20ac".encode("cp1252"), "5 \u20ac"),
+        ("utf-16", "\u00fc".encode("utf-16"), "\u00fc"),
+        ("Shift_JIS", "\u3042".encode("shift_jis"), "\u3042"),
+        ("gb18030", "\u4e2d".encode("gb18030"), "\u4e2d"),
+        ("utf-7", b"+AGE-", "+AGE-"),
+        ("unicode_escape", rb"\x41", rb"\x41".decode()),
+        ("punycode", b"a-\xff", "a-\ufffd"),
+        ("idna", b"xn--tda", "xn--tda"),
+        ("nonsense", b"a", "a"),
+    ],
+)
+async def test_only_known_charsets_are_honoured(
+    egress: Egress, charset: str, sent: bytes, text: str
+) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=sent, headers={"content-type": f"text/plain; charset={charset}"})
+
+    async with web_server(answer) as server:
+        found = await egress.fetch(Outgoing("GET", URL(f"{server.url}/")))
+
+    assert found.text == text
+
+
+@pytest.mark.parametrize("kept", [4, 20, -1])
+async def test_a_compressed_answer_that_breaks_off_is_an_error(egress: Egress, kept: int) -> None:
+    whole = gzip.compress(b"hello" * 100)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=whole[:kept], headers={"content-encoding": "gzip"})
+
+    async with web_server(answer) as server:
+        with pytest.raises(EgressError, match="broken gzip: it breaks off"):
+            await egress.fetch(Outgoing("GET", URL(f"{server.url}/")))
+
+
+async def test_no_body_at_all_is_no_broken_one(egress: Egress) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=204, headers={"content-encoding": "gzip"})
+
+    async with web_server(answer) as server:
+        found = await egress.fetch(Outgoing("GET", URL(f"{server.url}/")))
+
+    assert found.body == b""

@@ -26,7 +26,7 @@ from milepost.tools.http.declared import HttpToolSpec
 from milepost.tools.http.openapi import OpenApiSpec
 from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import ListedTool, Server, tools_of
-from milepost.tools.references import Secrets, references_in
+from milepost.tools.references import Reference, Secrets, references_in
 
 TOOLS_MAX = 200
 
@@ -94,6 +94,12 @@ def require_own_secrets(source: Source) -> None:
                         code="invalid_tool_source",
                         pointer="/headers",
                     )
+
+
+def references_of(source: Source) -> frozenset[Reference]:
+    """Return the secrets that the declaration mentions."""
+    texts = (text for headers in _headers(source) for text in headers.values())
+    return frozenset(reference for text in texts for reference in references_in(text))
 
 
 def encode_source(source: Source) -> str:

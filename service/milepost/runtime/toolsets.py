@@ -13,6 +13,7 @@ from milepost.runtime.tool_source import (
     Source,
     decode_listing,
     decode_source,
+    references_of,
     tools_from,
 )
 from milepost.store import secrets as kept_secrets
@@ -24,7 +25,7 @@ from milepost.tools import Registry, Tool
 from milepost.tools.egress import Egress
 from milepost.tools.mcp.listing import ListedTool
 from milepost.tools.mcp.opening import connect
-from milepost.tools.references import Reference, Secrets
+from milepost.tools.references import Reference, Secrets, limited
 
 if TYPE_CHECKING:
     from milepost.tools.mcp.server import McpServer
@@ -110,7 +111,7 @@ class Toolsets:
 
         Raises `MilepostError` for one that cannot be used.
         """
-        secrets = self._secrets_of(tenant)
+        secrets = self._secrets_of(tenant, source)
         if not isinstance(source, McpSource):
             return [], tools_from(source, [], None, self._egress, secrets)
         server = connect(source.server, self._egress.guard, secrets)
@@ -168,10 +169,10 @@ class Toolsets:
 
     def _build(self, row: ToolSourceRow) -> _Built:
         """Return a source's tools; one that cannot be used any more has none, and says so."""
-        secrets = self._secrets_of(row.tenant)
         server = None
         try:
             source = decode_source(row)
+            secrets = self._secrets_of(row.tenant, source)
             if isinstance(source, McpSource):
                 server = connect(source.server, self._egress.guard, secrets)
             tools = tools_from(source, decode_listing(row), server, self._egress, secrets)
@@ -180,7 +181,7 @@ class Toolsets:
             return _Built(())
         return _Built(tuple(tools), server)
 
-    def _secrets_of(self, tenant: str) -> Secrets:
+    def _secrets_of(self, tenant: str, source: Source) -> Secrets:
         async def secrets(reference: Reference) -> str:
             try:
                 sealed = await self._store.read(kept_secrets.get(tenant, reference.name))
@@ -188,7 +189,7 @@ class Toolsets:
             except NotFoundError as error:
                 raise ToolError(f"there is no secret {reference.name!r}; store it first") from error
 
-        return secrets
+        return limited(secrets, references_of(source))
 
     def _close_all(self, built: Iterable[_Built]) -> None:
         for each in built:

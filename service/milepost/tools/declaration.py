@@ -44,7 +44,12 @@ def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
-_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
+_OURS = frozenset(
+    {
+        "host", "content-length", "transfer-encoding", "connection", "accept-encoding",
+        "idempotency-key",
+    }
+)  # fmt: skip
 
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 Prefix = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,31}$")]

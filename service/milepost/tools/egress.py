@@ -47,6 +47,13 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CHUNK_BYTES = 65_536
+# Not all that Python decodes: some of that is slow, raises, or is no encoding of text.
+_CHARSETS = frozenset(
+    {
+        "utf-8", "utf-16", "us-ascii", "iso-8859-1", "iso-8859-15", "shift_jis", "euc-jp",
+        "euc-kr", "gb18030", "big5", *(f"windows-125{digit}" for digit in range(9)),
+    }
+)  # fmt: skip
 _INFLATED = {"gzip": 31, "x-gzip": 31, "deflate": 47}
 
 
@@ -80,10 +87,8 @@ class Incoming:
     @property
     def text(self) -> str:
         """The body as text; what is none of its encoding becomes U+FFFD."""
-        try:
-            return self.body.decode(self.charset or "utf-8", errors="replace")
-        except LookupError:
-            return self.body.decode("utf-8", errors="replace")
+        named = (self.charset or "").strip().lower()
+        return self.body.decode(named if named in _CHARSETS else "utf-8", errors="replace")
 
 
 class Guard:
@@ -285,21 +290,21 @@ def _next(asked: Outgoing, status: int, location: str) -> URL:
 async def _read(answer: aiohttp.ClientResponse, asked: Outgoing) -> bytes:
     """Return the body, decompressed; stop as soon as it is too large."""
     coding = answer.headers.get("content-encoding", "identity").strip().lower()
-    inflate: Callable[[bytes, int], bytes] | None = None
-    if coding in _INFLATED:
-        inflate = zlib.decompressobj(_INFLATED[coding]).decompress
-    elif coding not in {"identity", ""}:
+    inflater = zlib.decompressobj(_INFLATED[coding]) if coding in _INFLATED else None
+    if inflater is None and coding not in {"identity", ""}:
         raise EgressError(f"{asked.url.host} answered in {coding!r}, which is not read here")
     parts, room = [], asked.bytes_max + 1
     async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
         try:
-            part = inflate(chunk, room) if inflate else chunk
+            part = inflater.decompress(chunk, room) if inflater else chunk
         except zlib.error as error:
             raise EgressError(f"{asked.url.host} answered in broken {coding}: {error}") from error
         parts.append(part)
         room -= len(part)
         if room <= 0:
             raise EgressError(f"{asked.url.host} answered more than {asked.bytes_max} bytes")
+    if inflater and parts and not inflater.eof:
+        raise EgressError(f"{asked.url.host} answered in broken {coding}: it breaks off")
     return b"".join(parts)
 
 

@@ -1,7 +1,7 @@
 """`${secret:NAME}` and `${env:NAME}`: secrets that a declaration names and never holds."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from milepost.core.errors import ToolError
@@ -35,6 +35,18 @@ def references_in(text: str) -> Iterator[Reference]:
         if match is None:
             raise ValueError(f"{found[0]!r} is neither ${{secret:NAME}} nor ${{env:NAME}}")
         yield Reference(match[1], match[2])
+
+
+def limited(secrets: Secrets, declared: Iterable[Reference]) -> Secrets:
+    """Return `secrets` for what a declaration mentions itself; all else is refused unasked."""
+    mentioned = frozenset(declared)
+
+    async def mentioned_secrets(reference: Reference) -> str:
+        if reference not in mentioned:
+            raise ToolError(f"{reference} is not in the declaration, so it is not read")
+        return await secrets(reference)
+
+    return mentioned_secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from milepost.tools.http.declared import HttpToolSpec
 from milepost.tools.http.openapi import OpenApiSpec
 from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.opening import open_server
-from milepost.tools.references import Reference, Secrets, references_in
+from milepost.tools.references import Reference, Secrets, limited, references_in
 
 
 class ToolsFile(Declaration):
@@ -51,7 +51,7 @@ async def declared_tools(path: Path, outside: Outside) -> list[Tool]:
     """
     declared = read_tools_file(path)
     _require_known(path, declared, outside.environment)
-    secrets = _secrets_of(outside.environment)
+    secrets = limited(_secrets_of(outside.environment), _references(declared))
     tools = [client_tool(**each.model_dump()) for each in declared.client_tools]
     try:
         tools += [each.tool(outside.egress, secrets) for each in declared.http_tools]

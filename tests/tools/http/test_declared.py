@@ -14,6 +14,7 @@ from milepost.core.errors import ToolError, ToolValidationError
 from milepost.core.json import Json
 from milepost.tools.egress import Egress
 from milepost.tools.http.declared import HttpToolSpec
+from milepost.tools.references import Reference
 from tests.stubs.web_server import WebServer, saying, web_server
 from tests.tools.http.calling import SECRETS, an_http_tool, called, to_loopback
 
@@ -181,6 +182,125 @@ async def test_a_secret_is_sent_and_told_to_nobody(egress: Egress) -> None:
     assert isinstance(result, dict)
     assert result["Authorization"] == "Bearer [secret]"
     assert SECRETS["TOKEN"] not in f"{refused.value} {good!r} {good.describe()}"
+
+
+@pytest.mark.parametrize(
+    "said", ["${secret:TOKEN}", "${secret:OTHER}", "${env:HOME}", "${x", "$", "{note}"]
+)
+async def test_an_argument_that_looks_like_a_reference_passes_as_plain_text(
+    egress: Egress, server: WebServer, said: str
+) -> None:
+    tool = an_http_tool(
+        egress,
+        method="POST",
+        url=f"{server.url}/{{note}}",
+        query={"q": "{note}"},
+        headers={
+            "X-Note": "{note}",
+            "X-Joined": "{note}{secret:TOKEN} ${secret:TOKEN}{note}",
+        },
+        parameters={"type": "object", "properties": {"note": {"type": "string"}}},
+        body={"note": "{note}"},
+    )
+
+    await called(tool, {"note": said})
+
+    asked = server.asked[0]
+    assert asked.headers["x-note"] == said
+    assert asked.headers["x-joined"] == f"{said}{{secret:TOKEN}} {SECRETS['TOKEN']}{said}"
+    assert json.loads(asked.body) == {"note": said}
+    assert SECRETS["TOKEN"] not in asked.target
+
+
+async def test_an_argument_never_gets_into_a_secret_s_value(server: WebServer) -> None:
+    async def braced(_: Reference) -> str:
+        return "s{note}t"
+
+    async with to_loopback() as egress:
+        tool = HttpToolSpec(
+            name="x",
+            description="X.",
+            url=server.url,
+            query={"note": "{note}"},
+            headers={"X-Key": "${secret:TOKEN}"},
+        ).tool(egress, braced)
+        await called(tool, {"note": "hi"})
+
+    assert server.asked[0].headers["x-key"] == "s{note}t"
+
+
+async def test_a_declaration_cannot_set_the_key_of_an_attempt() -> None:
+    with pytest.raises(ValidationError, match="not for a declaration"):
+        HttpToolSpec(
+            name="x",
+            description="X.",
+            url="https://example.com",
+            headers={"Idempotency-Key": "mine"},
+        )
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("value", ["s3cr3t-t0ken", 's3"t/k\\n\u00fc'])
+async def test_a_secret_that_json_writes_otherwise_is_hidden_too(
+    egress: Egress, status: int, value: str
+) -> None:
+    escaped = "".join(f"\\u{ord(char):04x}" for char in value)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        text = f'{{"{escaped}": ["is {escaped}", 1]}}'
+        return web.Response(text=text, status=status, content_type="application/json")
+
+    async def secret(_: Reference) -> str:
+        return value
+
+    async with web_server(answer) as server:
+        tool = HttpToolSpec(
+            name="x", description="X.", url=server.url, headers={"X-Key": "${secret:TOKEN}"}
+        ).tool(egress, secret)
+        try:
+            told = json.dumps(await called(tool))
+        except ToolError as error:
+            told = "{" + str(error).partition("{")[2]
+
+    assert json.loads(told) == {"[secret]": ["is [secret]", 1]}
+
+
+async def test_a_secret_that_is_a_number_is_hidden_in_numbers(egress: Egress) -> None:
+    async def secret(_: Reference) -> str:
+        return "12345678"
+
+    async with web_server(saying({"pin": 12345678, "is": True, "n": 12})) as server:
+        tool = HttpToolSpec(
+            name="x", description="X.", url=server.url, headers={"X-Key": "${secret:TOKEN}"}
+        ).tool(egress, secret)
+        result = await called(tool)
+
+    assert result == {"pin": "[secret]", "is": True, "n": 12}
+
+
+@pytest.mark.parametrize("status", [302, 304, 403])
+async def test_a_secret_is_hidden_in_the_words_beside_a_status(egress: Egress, status: int) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, reason=f"No {SECRETS['TOKEN']}")
+
+    async with web_server(answer) as server:
+        headers = {"X-Key": "${secret:TOKEN}"}
+        with pytest.raises(ToolError, match=rf"{status} No \[secret\]") as refused:
+            await called(an_http_tool(egress, url=server.url, headers=headers))
+
+    assert SECRETS["TOKEN"] not in str(refused.value)
+
+
+async def test_a_secret_is_hidden_in_where_a_redirect_leads(egress: Egress) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(
+            status=302, headers={"location": f"http://else.example/{SECRETS['TOKEN']}"}
+        )
+
+    async with web_server(answer) as server:
+        headers = {"X-Key": "${secret:TOKEN}"}
+        with pytest.raises(ToolError, match=r"else\.example/\[secret\], another host"):
+            await called(an_http_tool(egress, url=server.url, headers=headers))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from milepost.core.errors import InvalidError, ToolValidationError
 from milepost.tools import Tool
@@ -249,3 +250,63 @@ async def test_a_real_document_of_many_operations_is_read(egress: Egress) -> Non
 
     assert len(tools) > 40
     assert tools["mp_createRun"].effect == "once"
+
+
+OUR_HEADERS = [
+    "Host", "content-length", "Transfer-Encoding", "Connection", "Cookie", "Idempotency-Key",
+    "Accept-Encoding",
+]  # fmt: skip
+
+
+def taking(header: str, *, required: bool) -> dict[str, Any]:
+    parameter = {
+        "name": header,
+        "in": "header",
+        "required": required,
+        "schema": {"type": "string"},
+    }
+    return changed(x={"get": {"operationId": "x", "parameters": [parameter]}})
+
+
+@pytest.mark.parametrize("header", OUR_HEADERS)
+async def test_a_header_of_the_connection_is_not_taken_from_the_model(
+    egress: Egress, header: str
+) -> None:
+    tool = tools_of(egress, taking(header, required=False))["x"]
+
+    assert tool.schema.parameters["properties"] == {}
+    with pytest.raises(InvalidError, match="is not for a model to set"):
+        tools_of(egress, taking(header, required=True))
+
+
+async def test_a_cookie_that_the_declaration_sets_is_sent(
+    egress: Egress, server: WebServer
+) -> None:
+    headers = {"Cookie": "sid=${secret:TOKEN}"}
+    document = taking("cookie", required=True)
+    tool = tools_of(egress, document, base_url=server.url, headers=headers)["x"]
+
+    await called(tool)
+
+    assert server.asked[0].headers["cookie"] == "sid=s3cr3t-t0ken"
+
+
+async def test_a_header_parameter_cannot_read_a_secret(egress: Egress, server: WebServer) -> None:
+    tool = tools_of(egress, taking("X-Note", required=True), base_url=server.url)["x"]
+
+    await called(tool, {"X-Note": "${secret:TOKEN}"})
+
+    assert server.asked[0].headers["x-note"] == "${secret:TOKEN}"
+
+
+@pytest.mark.parametrize(
+    "server", ["https://{host}/v1", "https://{host}", "https://api.{host}?x=1"]
+)
+async def test_a_host_is_not_for_the_model_to_choose(egress: Egress, server: str) -> None:
+    parameter = {"name": "host", "in": "path", "required": True, "schema": {"type": "string"}}
+    document = {**changed(x={"get": {"parameters": [parameter]}}), "servers": [{"url": server}]}
+
+    with pytest.raises(InvalidError, match="may not choose the host"):
+        tools_of(egress, document)
+    with pytest.raises((InvalidError, ValidationError), match="may not choose the host"):
+        tools_of(egress, {**document, "servers": []}, base_url=server)

@@ -19,7 +19,7 @@ from milepost.tools.declaration import (
 from milepost.tools.definition import Tool
 from milepost.tools.egress import Egress
 from milepost.tools.http.operation import SAFE_METHODS, Described, Operation, http_tool
-from milepost.tools.http.templates import PLACEHOLDER, placeholders
+from milepost.tools.http.templates import has_open_host, placeholders
 from milepost.tools.references import Secrets
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -49,8 +49,7 @@ class HttpToolSpec(Declaration):
     @field_validator("url")
     @classmethod
     def _has_a_fixed_host(cls, url: str) -> str:
-        host = url.partition("://")[2].partition("/")[0].partition("?")[0]
-        if PLACEHOLDER.search(host):
+        if has_open_host(url):
             raise ValueError("the model may not choose the host: {name} belongs behind it")
         return url
 

@@ -9,6 +9,7 @@ from yarl import URL
 from milepost.core.errors import InvalidError
 from milepost.core.json import Json
 from milepost.tools.foreign import understood
+from milepost.tools.http.templates import has_open_host
 
 HOPS_MAX = 20
 DEFINITIONS_MAX = 500
@@ -59,6 +60,14 @@ def server_of(document: Mapping[str, Any]) -> str:
     if not is_absolute:
         raise InvalidError(f"the document's server is {url or 'not named'!r}; set base_url")
     return url
+
+
+def require_fixed_host(url: str) -> None:
+    """Raise `InvalidError` for a URL whose host an argument would be part of."""
+    if has_open_host(url):
+        raise InvalidError(
+            f"the model may not choose the host, as in {url!r}; set base_url to where the API is"
+        )
 
 
 def operation_id(path: str, method: str, operation: Mapping[str, Any]) -> str:

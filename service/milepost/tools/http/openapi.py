@@ -21,7 +21,14 @@ from milepost.tools.declaration import (
 from milepost.tools.definition import Tool
 from milepost.tools.egress import Egress
 from milepost.tools.foreign import UNREADABLE
-from milepost.tools.http.document import Schemas, invalid, operation_id, resolved, server_of
+from milepost.tools.http.document import (
+    Schemas,
+    invalid,
+    operation_id,
+    require_fixed_host,
+    resolved,
+    server_of,
+)
 from milepost.tools.http.operation import Described, Operation, http_tool
 from milepost.tools.http.templates import PLACEHOLDER
 from milepost.tools.references import Secrets
@@ -30,6 +37,13 @@ OPERATIONS_MAX = 500
 NAME_CHARS_MAX = 64
 _METHODS = ("get", "put", "post", "delete", "patch", "head")
 _PLACES = ("path", "query", "header")
+# What frames the request, or says who makes it: by us or by the declaration, never by a model.
+_NOT_THE_MODELS = frozenset(
+    {
+        "host", "content-length", "transfer-encoding", "connection", "cookie", "idempotency-key",
+        "accept-encoding",
+    }
+)  # fmt: skip
 
 
 class OpenApiSpec(Declaration):
@@ -72,6 +86,7 @@ def operations_of(spec: OpenApiSpec) -> list[tuple[Described, Operation]]:
     if not version.startswith("3."):
         raise InvalidError(f"the document says openapi: {version or 'nothing'!r}; it must be 3.x")
     base = spec.base_url or server_of(spec.document)
+    require_fixed_host(base)
     found = [_Read(spec, base, path, method, item) for path, method, item in _chosen(spec)]
     if len(found) > OPERATIONS_MAX:
         raise InvalidError(
@@ -181,10 +196,8 @@ class _Read:
             if not required:
                 return  # The server does without, and so do we.
             raise self._invalid(f"its parameter {name!r} in {place} cannot be sent from here")
-        if place == "header" and name.lower() in {"accept", "content-type", "authorization"}:
-            return  # OpenAPI says so: these are described elsewhere.
-        if place == "header" and name.lower() in {key.lower() for key in self._headers}:
-            return  # The declaration sets it.
+        if place == "header" and not self._is_free_header(name, required=required):
+            return
         if place == "query" and not self._is_known_style(parameter):
             if not required:
                 return
@@ -194,6 +207,17 @@ class _Read:
             self._query.append((name, f"{{{name}}}"))
         elif place == "header":
             self._headers[name] = f"{{{name}}}"
+
+    def _is_free_header(self, name: str, *, required: bool) -> bool:
+        """Say whether the model gives this header. Raises `InvalidError` if nobody could."""
+        key = name.lower()
+        if key in {"accept", "content-type", "authorization"}:
+            return False  # OpenAPI says so: these are described elsewhere.
+        if key in {given.lower() for given in self._headers}:
+            return False  # The declaration sets it.
+        if key in _NOT_THE_MODELS and required:
+            raise self._invalid(f"its header {name} is not for a model to set")
+        return key not in _NOT_THE_MODELS
 
     def _is_known_style(self, parameter: Mapping[str, Any]) -> bool:
         """Say whether it is sent as one word, an array as several, or an object by its members."""

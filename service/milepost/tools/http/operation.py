@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from yarl import URL
@@ -11,9 +12,9 @@ from milepost.core.json import Json
 from milepost.core.repetition import ToolEffect
 from milepost.tools.context import ToolContext
 from milepost.tools.definition import Tool
-from milepost.tools.egress import Egress, Incoming, Outgoing
+from milepost.tools.egress import Egress, EgressError, Incoming, Outgoing
 from milepost.tools.http.templates import as_word, fill, fill_path, pointed
-from milepost.tools.references import Revealed, Secrets, reveal
+from milepost.tools.references import Revealed, Secrets, references_in, reveal
 
 TIMEOUT_S = 30.0
 BODY_CHARS_MAX = 1_500
@@ -81,26 +82,64 @@ async def perform(
     secrets: Secrets,
 ) -> Json:
     """Make the request and return its result. Raises ToolError, told to the model, for the rest."""
-    named = fill(dict(operation.headers), arguments)
-    assert isinstance(named, dict)
-    revealed = await reveal({key: as_word(value) for key, value in named.items()}, secrets)
+    revealed = await _secrets_in(operation.headers, secrets)
     body = None if operation.body is None else fill(operation.body, arguments)
     headers = {
         "accept": "application/json, text/*;q=0.9, */*;q=0.1",
-        "idempotency-key": context.idempotency_key,
         **({} if body is None else {"content-type": "application/json"}),
-        **{key.lower(): text for key, text in revealed.texts.items()},
+        **_headers(operation.headers, arguments, revealed),
+        "idempotency-key": context.idempotency_key,
     }
-    answer = await egress.fetch(
-        Outgoing(
-            operation.method,
-            _url(operation, arguments),
-            headers,
-            None if body is None else json.dumps(body, ensure_ascii=False).encode(),
-            operation.timeout_s,
-        )
+    outgoing = Outgoing(
+        operation.method,
+        _url(operation, arguments),
+        headers,
+        None if body is None else json.dumps(body, ensure_ascii=False).encode(),
+        operation.timeout_s,
     )
-    return _result(operation, answer, revealed)
+    return _result(operation, await _fetched(outgoing, egress, revealed), revealed)
+
+
+async def _secrets_in(headers: Mapping[str, str], secrets: Secrets) -> Revealed:
+    """Return the value of each reference that the declaration makes, by the reference as text."""
+    named = {str(each) for text in headers.values() for each in references_in(text)}
+    return await reveal({reference: reference for reference in named}, secrets)
+
+
+def _headers(
+    declared: Mapping[str, str], arguments: Mapping[str, Json], revealed: Revealed
+) -> dict[str, str]:
+    """Return the headers as they are sent. Raises ToolError for one that would be several."""
+    given = fill(dict(declared), arguments)
+    assert isinstance(given, dict)
+    headers = {name: _header(declared[name], arguments, revealed) for name in given}
+    for name, text in headers.items():
+        if any(ord(char) < 32 or ord(char) == 127 for char in text):
+            raise ToolError(f"the value of {name} has control characters, so it is not sent")
+    return {name.lower(): text for name, text in headers.items()}
+
+
+def _header(template: str, arguments: Mapping[str, Json], revealed: Revealed) -> str:
+    """Return a header's value.
+
+    Only the template's own references are read: an argument that looks like one is plain text,
+    and so is a secret that looks like a place for an argument.
+    """
+    said = ""
+    for reference in references_in(template):
+        before, _, template = template.partition(str(reference))
+        said += as_word(fill(before, arguments)) + revealed.texts[str(reference)]
+    return said + as_word(fill(template, arguments))
+
+
+async def _fetched(outgoing: Outgoing, egress: Egress, revealed: Revealed) -> Incoming:
+    try:
+        return await egress.fetch(outgoing)
+    except EgressError as error:
+        told = revealed.hide(str(error))
+        if told == str(error):
+            raise
+        raise EgressError(told, retryable=error.retryable) from None
 
 
 def _url(operation: Operation, arguments: Mapping[str, Json]) -> URL:
@@ -127,12 +166,13 @@ def _result(operation: Operation, answer: Incoming, revealed: Revealed) -> Json:
     if answer.status >= 400 or answer.status < 200:
         raise _refused(answer, revealed)
     if answer.status >= 300:
-        raise ToolError(f"the server answered {answer.status} {answer.reason}, and nothing else")
+        reason = revealed.hide(answer.reason)
+        raise ToolError(f"the server answered {answer.status} {reason}, and nothing else")
     text = revealed.hide(answer.text)
     if not answer.body.strip():
         document: Json = None
     elif _is_json(answer.media_type):
-        document = _loaded(text, answer.media_type)
+        document = _loaded(answer, revealed)
     elif operation.result:
         raise ToolError(f"the server answered {answer.media_type} where JSON was due: {_cut(text)}")
     elif answer.media_type.startswith("text/") or answer.media_type.endswith("xml"):
@@ -143,8 +183,8 @@ def _result(operation: Operation, answer: Incoming, revealed: Revealed) -> Json:
 
 
 def _refused(answer: Incoming, revealed: Revealed) -> ToolError:
-    told = f"HTTP {answer.status} {answer.reason}".rstrip()
-    if body := _cut(revealed.hide(answer.text)):
+    told = f"HTTP {answer.status} {revealed.hide(answer.reason)}".rstrip()
+    if body := _cut(_shown(answer, revealed)):
         told += f": {body}"
     return ToolError(told, retryable=answer.status >= 500 or answer.status in _RETRYABLE)
 
@@ -153,12 +193,36 @@ def _is_json(media_type: str) -> bool:
     return media_type == "application/json" or media_type.endswith("+json")
 
 
-def _loaded(text: str, media_type: str) -> Json:
+def _shown(answer: Incoming, revealed: Revealed) -> str:
+    """Return what a refusal says; JSON is read first, since it can write a secret otherwise."""
+    if _is_json(answer.media_type):
+        with suppress(ToolError):
+            return json.dumps(_loaded(answer, revealed), ensure_ascii=False)
+    return revealed.hide(answer.text)
+
+
+def _loaded(answer: Incoming, revealed: Revealed) -> Json:
     try:
-        document: Json = json.loads(text)
+        return _hidden(json.loads(answer.text), revealed)
     except (ValueError, RecursionError) as error:
-        raise ToolError(f"the server's {media_type} cannot be read: {error}") from error
-    return document
+        raise ToolError(f"the server's {answer.media_type} cannot be read: {error}") from error
+
+
+def _hidden(document: Json, revealed: Revealed) -> Json:
+    """Return a JSON answer without the secrets that its names, strings and numbers repeat."""
+    match document:
+        case dict():
+            return {revealed.hide(key): _hidden(part, revealed) for key, part in document.items()}
+        case list():
+            return [_hidden(part, revealed) for part in document]
+        case str():
+            return revealed.hide(document)
+        case int() | float() if not isinstance(document, bool):
+            word = as_word(document)
+            hidden = revealed.hide(word)
+            return document if hidden == word else hidden
+        case _:
+            return document
 
 
 def _picked(operation: Operation, document: Json) -> Json:

@@ -26,6 +26,12 @@ def placeholders(template: Json) -> Iterator[str]:
             pass
 
 
+def has_open_host(url: str) -> bool:
+    """Say whether a URL's host, or the port behind it, has room for an argument."""
+    host = url.partition("://")[2].partition("/")[0].partition("?")[0]
+    return PLACEHOLDER.search(host) is not None
+
+
 def fill_path(template: str, arguments: Mapping[str, Json]) -> str:
     """Return a URL's path and what is before it, with each argument as one quoted segment part.
 
