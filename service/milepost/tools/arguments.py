@@ -59,6 +59,9 @@ class Arguments:
         except RecursionError:
             message = f"{self._tool} got arguments that are nested too deeply"
             raise ToolValidationError(message) from None
+        except Exception as error:
+            # A check that breaks has not passed, and who judges a call hears a refusal, no crash.
+            raise self._broken(error) from error
 
     def _values(self, coerced: dict[str, Json]) -> dict[str, Any]:
         if self._read is None:

@@ -38,9 +38,9 @@ class SchemaCompiler:
         for part in _list(schema.get("allOf")):
             yield self.compile(part)
         if "anyOf" in schema:
-            yield self._any_of(_list(schema["anyOf"]))
+            yield self._union(_list(schema["anyOf"]))
         if "oneOf" in schema:
-            yield self._one_of(_list(schema["oneOf"]))
+            yield self._union(_list(schema["oneOf"]), exclusive=True)
 
     def _reference(self, reference: str) -> Coerce:
         """Compile what is referred to when it is first needed: a schema may contain itself."""
@@ -52,48 +52,14 @@ class SchemaCompiler:
 
         return coerce
 
-    def _any_of(self, branches: list[Json]) -> Coerce:
-        """Take the first branch that fits as it is, else the first for which it can be mended."""
+    def _union(self, branches: list[Json], *, exclusive: bool = False) -> Coerce:
         compiled = [self.compile(branch) for branch in branches]
-        # An Optional's own complaint says more than that null would have done as well.
-        solid = [coerce for coerce, b in zip(compiled, branches, strict=True) if not _is_null(b)]
-        expected = " or ".join(kind_of(branch) for branch in branches)
-
-        def coerce(value: Json) -> Json:
-            mended: list[Json] = []
-            for branch in compiled:
-                try:
-                    result = branch(value)
-                except Misfit:
-                    continue
-                if result == value:
-                    return result
-                mended.append(result)
-            if mended:
-                return mended[0]
-            if len(solid) == 1:
-                return solid[0](value)
-            raise Misfit(f"must be {expected}, got {shown(value)}", f"Expected type: {expected}")
-
-        return coerce
-
-    def _one_of(self, branches: list[Json]) -> Coerce:
-        """Take the one branch that fits as it is; mend only where none does."""
-        compiled = [self.compile(branch) for branch in branches]
-        any_of = self._any_of(branches)
-
-        def coerce(value: Json) -> Json:
-            if sum(_fits(branch, value) for branch in compiled) > 1:
-                issue = f"fits more than one of its alternatives, got {shown(value)}"
-                raise Misfit(issue, "Say more, so that it fits exactly one")
-            return any_of(value)
-
-        return coerce
+        return _Union(branches, compiled, exclusive=exclusive).coerce
 
     def _typed(self, schema: Schema) -> Iterable[Coerce]:
         match schema.get("type"):
             case list() as kinds:
-                yield self._any_of([{**_shape(schema), "type": kind} for kind in kinds])
+                yield self._union([{**_shape(schema), "type": kind} for kind in kinds])
             case "array":
                 yield self._array(schema)
             case "object":
@@ -153,6 +119,46 @@ class SchemaCompiler:
             raise Misfit(f"{issue}, got {shown(value)}", kind="enum")
 
         return coerce
+
+
+class _Union:
+    """Takes the first branch that fits as it is, else the first for which a value can be mended.
+
+    An exclusive one refuses what fits two as it is. Each branch sees a value once: a schema that
+    contains itself would otherwise double the work with every level.
+    """
+
+    def __init__(self, branches: list[Json], compiled: list[Coerce], *, exclusive: bool) -> None:
+        self._compiled = compiled
+        self._exclusive = exclusive
+        self._expected = " or ".join(kind_of(branch) for branch in branches)
+        # An Optional's own complaint says more than that null would have done as well.
+        solid = [coerce for coerce, b in zip(compiled, branches, strict=True) if not _is_null(b)]
+        self._telling = solid[0] if len(solid) == 1 else None
+
+    def coerce(self, value: Json) -> Json:
+        """Fit `value` to one of the branches."""
+        exact: list[Json] = []
+        mended: list[Json] = []
+        told: Misfit | None = None
+        for branch in self._compiled:
+            try:
+                result = branch(value)
+            except Misfit as misfit:
+                told = misfit if branch is self._telling else told
+                continue
+            (exact if result == value else mended).append(result)
+            if exact and not self._exclusive:
+                return result
+            if len(exact) > 1:
+                raise _ambiguous(value)
+        if fitting := exact or mended:
+            return fitting[0]
+        raise told or self._unfit(value)
+
+    def _unfit(self, value: Json) -> Misfit:
+        issue = f"must be {self._expected}, got {shown(value)}"
+        return Misfit(issue, f"Expected type: {self._expected}")
 
 
 class _ObjectShape:
@@ -241,6 +247,11 @@ def _fits(coerce: Coerce, value: Json) -> bool:
         return coerce(value) == value
     except Misfit:
         return False
+
+
+def _ambiguous(value: Json) -> Misfit:
+    issue = f"fits more than one of its alternatives, got {shown(value)}"
+    return Misfit(issue, "Say more, so that it fits exactly one")
 
 
 def _distinct(items: list[Json], strict: bool) -> Json:

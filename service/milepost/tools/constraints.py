@@ -1,9 +1,10 @@
 """The bounds that a JSON Schema puts on numbers, strings, arrays and objects."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
-from typing import cast
+from fractions import Fraction
+from typing import TypeGuard, cast
 
 from milepost.core.json import Json
 from milepost.tools.misfit import Misfit, shown
@@ -43,6 +44,35 @@ def checks_of(schema: Mapping[str, Json]) -> Iterator[Check]:
             yield _pattern(pattern)
 
 
+def misuses(schema: Mapping[str, Json]) -> Iterator[str]:
+    """Yield a verb phrase for every bound in `schema` itself that bounds nothing."""
+    for keyword, bound in schema.items():
+        if (needed := _needed(keyword, bound)) is not None:
+            yield f"has the {keyword} {bound!r}; it must be {needed}"
+        elif keyword == "pattern" and readable(str(bound)) is None:
+            yield f"has a pattern that cannot be read: {bound}"
+
+
+def _needed(keyword: str, bound: Json) -> str | None:
+    """Return what the bound of `keyword` must be, None where it is that."""
+    if keyword == "pattern":
+        return None if isinstance(bound, str) else "a string"
+    number = bound if _is_finite(bound) else None
+    if keyword in _BOUNDS and number is None:
+        return "a finite number"
+    if keyword in _SIZES and (number is None or number < 0 or number % 1):
+        return "a whole number, 0 or more"
+    if keyword == "multipleOf" and (number is None or number <= 0):
+        return "a finite number greater than 0"
+    return None
+
+
+def _is_finite(value: Json) -> TypeGuard[Number]:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def readable(pattern: str) -> re.Pattern[str] | None:
     """Return `pattern` compiled, None where Python's dialect has no such expression."""
     try:
@@ -65,11 +95,15 @@ def _bound(keyword: str, bound: Number, *, textual: bool) -> Check:
 def _multiple(factor: Number, *, textual: bool) -> Check:
     def check(value: Json) -> None:
         number = _number(value, textual)
-        # In decimal, since 0.3 is no multiple of 0.1 in binary.
-        if number is not None and Decimal(str(number)) % Decimal(str(factor)):
+        if number is not None and _exact(number) % _exact(factor):
             raise Misfit(f"must be a multiple of {factor}, got {shown(value)}", kind="bound")
 
     return check
+
+
+def _exact(number: Number) -> Fraction:
+    """Return what the decimal text of `number` says: 0.3 is no multiple of 0.1 in binary."""
+    return Fraction(number if isinstance(number, int) else repr(number))
 
 
 def _number(value: Json, textual: bool) -> Number | None:

@@ -6,7 +6,7 @@ from typing import cast
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
 from milepost.tools.coerce import resolve
-from milepost.tools.constraints import readable
+from milepost.tools.constraints import misuses
 from milepost.tools.signature import INVALID_TOOL, Signature
 
 _TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
@@ -71,8 +71,8 @@ def _check_part(document: Mapping[str, Json], part: Mapping[str, Json], where: s
             raise _wrong(where, f"has the type {kind!r}; use one of {', '.join(sorted(_TYPES))}")
     if isinstance(part.get("items"), list):
         raise _wrong(where, "lists its items; since 2020-12 that keyword is prefixItems")
-    if "pattern" in part and readable(str(part["pattern"])) is None:
-        raise _wrong(where, f"has a pattern that cannot be read: {part['pattern']}")
+    for misuse in misuses(part):
+        raise _wrong(where, misuse)
     if "$ref" in part:
         try:
             resolve(document, str(part["$ref"]))
