@@ -269,6 +269,17 @@ def test_another_function_under_the_same_name_has_results_of_its_own(counter: Co
     assert len({key_of(counter.tool(each), {}, CLAIM) for each in functions}) == 3
 
 
+def test_a_closure_over_what_is_not_there_yet_has_a_key(counter: Counter) -> None:
+    def look_up(word: str) -> str:
+        """Look a word up in what comes later."""
+        return later
+
+    made = counter.tool(look_up)
+
+    assert key_of(made, {"word": "a"}, CLAIM) == key_of(made, {"word": "a"}, CLAIM) is not None
+    later = "x"
+
+
 def test_the_order_of_arguments_does_not_matter_and_their_types_do(counter: Counter) -> None:
     made = counter.tool()
 

@@ -1,19 +1,27 @@
 """Tools for processes of their own: some do as they are told, some do their worst."""
 
+import _thread
+import asyncio
 import contextlib
 import ctypes
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
+
+import structlog
 
 from milepost.core.errors import ToolError
 from milepost.tools import ToolContext, emit_artifact, tool
+
+_CONTEXTS: list[ToolContext] = []
 
 
 @dataclass
@@ -21,6 +29,10 @@ class Point:
     """A place."""
 
     x: int
+
+
+class _Float(float):
+    """A float that orjson does not know."""
 
 
 @tool(isolation="process")
@@ -140,6 +152,66 @@ def hang_up() -> None:
 def leave_behind() -> None:
     """Leave a file behind."""
     emit_artifact(content="a", filename="a.txt")
+
+
+@tool(isolation="process")
+def haunt(*, raw: bool) -> int:
+    """Leave a thread behind."""
+    ready = threading.Event()
+
+    def stay() -> None:
+        ready.set()
+        threading.Event().wait()
+
+    if raw:
+        _thread.start_new_thread(stay, ())
+    else:
+        threading.Thread(target=stay, daemon=True).start()
+    ready.wait()
+    return os.getpid()
+
+
+@tool(isolation="process")
+async def wait_for_a_thread() -> int:
+    """Have a thread do something, and wait for it."""
+    thread = threading.Thread(target=os.getpid)
+    thread.start()
+    thread.join()
+    return await asyncio.to_thread(os.getpid)
+
+
+@tool(isolation="process")
+def speak_for_all(context: ToolContext) -> int:
+    """Speak for this call and for all before it."""
+    _CONTEXTS.append(context)
+    for each in _CONTEXTS:
+        each.progress(each.tenant)
+        each.logger.info(each.tenant)
+    structlog.get_logger().info("anybody")
+    return os.getpid()
+
+
+@tool(isolation="process")
+def log_oddly(context: ToolContext) -> int:
+    """Log fields that are called like parts of the protocol, or that JSON lacks."""
+    fields: dict[str, Any] = {
+        "log": "part 1", "progress": "50%", "result": 1, "level": "high", "number": 7,
+        "count": 2**70, "ratio": float("inf"), "parts": [1, {"a": None}], "odd": {1j},
+        "half": _Float(0.5), "\ud800": "\ud800",
+    }  # fmt: skip
+    context.logger.info("step", **fields)
+    return os.getpid()
+
+
+@tool(isolation="process")
+def forge(line: str, pid_file: str) -> None:
+    """Say it to whoever listens, as this call's answer."""
+    Path(pid_file).write_text(str(os.getpid()))
+    for descriptor in range(3, 100):
+        with contextlib.suppress(OSError):
+            wire = socket.socket(fileno=descriptor)
+            wire.sendall(line.encode() + b"\n")
+            wire.detach()
 
 
 def plain(numbers: list[int]) -> int:

@@ -78,6 +78,7 @@ def test_a_media_type_is_guessed_unless_it_is_said(given: dict[str, Any], mime_t
         ({"url": "https://a", "sha256": "zz"}, "64 hex digits"),
         ({"url": "https://a", "size": -1}, "no size of an artifact"),
         ({"content": "x", "mime_type": "text/html\r\nx: y"}, "no MIME type"),
+        ({"content": "x", "mime_type": "text/schön"}, "no MIME type"),
         ({"content": "x", "filename": ""}, "1 to 200 characters"),
         ({"content": Path("nowhere/to/be/found")}, "cannot be read"),
     ],

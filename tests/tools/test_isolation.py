@@ -33,6 +33,24 @@ from tests.tools import isolated_tools as tools
 TIMEOUT_S = 30.0
 
 
+class Log:
+    """Keeps what it is told at one of two levels."""
+
+    def __init__(self, heard: list[dict[str, Any]] | None = None, **bound: Any) -> None:
+        self.heard: list[dict[str, Any]] = [] if heard is None else heard
+        self._bound = bound
+
+    def bind(self, **more: Any) -> "Log":
+        """Return one that says this as well."""
+        return Log(self.heard, **self._bound, **more)
+
+    def info(self, event: str, **more: Any) -> None:
+        """Keep it."""
+        self.heard.append({"event": event, **self._bound, **more})
+
+    warning = info
+
+
 @pytest.fixture
 async def processes() -> AsyncIterator[ToolProcesses]:
     """One process at a time, killed with the test."""
@@ -113,27 +131,32 @@ async def test_a_plain_tool_is_found_by_its_functions_name(
 async def test_it_knows_its_call_and_logs_through_the_service(
     isolating: Invoker, context: ToolContext
 ) -> None:
-    heard: list[dict[str, Any]] = []
-
-    class Log:
-        """Keeps what it is told."""
-
-        def __init__(self, **bound: Any) -> None:
-            self._bound = bound
-
-        def bind(self, **more: Any) -> "Log":
-            return Log(**self._bound, **more)
-
-        def warning(self, event: str, **more: Any) -> None:
-            heard.append({"event": event, **self._bound, **more})
-
     log: Any = Log()
     context = replace(context, tool="who", approval=Approved("bob", "fine"), log=log)
 
     assert await call(isolating, tools.who, context) == ["run_1", "ada", 1, "key-1", "bob"]
-    assert heard == [
+    assert log.heard == [
         {"event": "looked", "run": "run_1", "call": "call_1_0", "tool": "who", "colour": "blue"}
     ]
+
+
+async def test_a_log_may_have_fields_of_any_name_and_value(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    log: Any = Log()
+    said: list[object] = []
+    context = replace(context, log=log, progress=said.append)
+
+    pid = await call(isolating, tools.log_oddly, context)
+
+    [step] = log.heard
+    assert {name: step[name] for name in step if name not in {"run", "call", "tool"}} == {
+        "event": "step", "log": "part 1", "progress": "50%", "result": 1, "level": "high",
+        "number": 7, "count": str(2**70), "ratio": "inf", "parts": [1, {"a": None}],
+        "odd": "{1j}", "half": "0.5", "\ufffd": "\ufffd",
+    }  # fmt: skip
+    assert said == []
+    assert await call(isolating, tools.where_on_a_loop, context) == pid
 
 
 async def test_what_it_says_meanwhile_comes_through(
@@ -251,6 +274,59 @@ async def test_one_that_forks_is_answered_once_and_its_copy_does_not_live_on(
 
     await gone(pid)
     assert other != pid
+
+
+@pytest.mark.parametrize("raw", [False, True])
+async def test_one_that_leaves_a_thread_behind_is_killed(
+    isolating: Invoker, context: ToolContext, raw: bool
+) -> None:
+    pid = await call(isolating, tools.haunt, context, raw=raw)
+    other = await call(isolating, tools.where_on_a_loop, context)
+
+    await gone(pid)
+    assert other != pid
+
+
+async def test_one_whose_threads_have_ended_stays_warm(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    pid = await call(isolating, tools.wait_for_a_thread, context)
+
+    assert await call(isolating, tools.where_on_a_loop, context) == pid
+
+
+async def test_nothing_that_is_said_for_an_earlier_call_is_taken_for_a_later_ones(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    pids = set()
+    for tenant in ("acme", "globex"):
+        said: list[object] = []
+        log: Any = Log()
+        theirs = replace(context, tenant=tenant, progress=said.append, log=log)
+
+        pids.add(await call(isolating, tools.speak_for_all, theirs))
+
+        assert said == [tenant]
+        assert [line["event"] for line in log.heard] == [tenant, "anybody"]
+    assert len(pids) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no JSON", "[]", '{"number": 1}', '{"number": 1, "result": 1}',
+     '{"number": 1, "error": 1, "retryable": false, "traceback": "", "leaves_behind": false}',
+     '{"number": 1, "log": {"level": "info"}}'],
+)  # fmt: skip
+async def test_one_that_answers_what_is_no_answer_is_killed(
+    isolating: Invoker, context: ToolContext, path: Path, line: str
+) -> None:
+    failing = asyncio.create_task(
+        failure_of(isolating, tools.forge, context, line=line, pid_file=str(path))
+    )
+    pids = await hanging(path)
+
+    assert "its process answered what is no answer" in await failing
+    await gone(*pids)
 
 
 async def test_nothing_that_it_prints_disturbs_its_answer(

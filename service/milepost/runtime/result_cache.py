@@ -7,6 +7,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,8 +102,9 @@ def _marks(function: Callable[..., Any]) -> Iterator[str]:
     except (OSError, TypeError):
         yield repr(getattr(getattr(inner, "__code__", None), "co_code", b""))
     for cell in getattr(inner, "__closure__", None) or ():
-        if _is_plain(cell.cell_contents):
-            yield repr(cell.cell_contents)
+        with suppress(ValueError):  # of a name that has no value yet
+            if _is_plain(cell.cell_contents):
+                yield repr(cell.cell_contents)
 
 
 def _is_plain(value: object) -> bool:

@@ -25,7 +25,9 @@ URL_CHARS_MAX = 4_000
 LABEL_CHARS_MAX = 200
 _BYTES_MAX = 2**53
 
-_MIME_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]{0,100}/[\w.+-]{1,100}(?:; ?[\x20-\x7e]{1,200})?")
+_MIME_TYPE = re.compile(
+    r"[A-Za-z0-9][\w.+-]{0,100}/[\w.+-]{1,100}(?:; ?[\x20-\x7e]{1,200})?", re.ASCII
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+")
 _CHANCE_BYTES = 10

@@ -1,7 +1,8 @@
 """`python -m milepost.tools.isolated FD`: the process in which isolated tools run.
 
 It reads calls from a socket, one JSON object a line, and answers each with one; what a tool says
-meanwhile goes before the answer. When the other end is gone it kills its whole process group.
+meanwhile goes before the answer. Each line has the number of the call that it is said for. When
+the other end is gone it kills its whole process group.
 """
 
 import asyncio
@@ -12,13 +13,13 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NoReturn
 
 import orjson
 import structlog
 
-from milepost.core.json import Json, clean_text
+from milepost.core.json import Json, UnencodableError, clean, clean_text
 from milepost.tools.artifacts import refuse_artifacts
 from milepost.tools.attempt import Attempt
 from milepost.tools.context import Approved, ToolContext
@@ -34,6 +35,41 @@ _STARTS_ANOTHER = frozenset(
 )
 
 
+class _Voice:
+    """What is said for one call, by whoever still has its context."""
+
+    def __init__(self, number: int, send: Callable[[Mapping[str, Any]], None]) -> None:
+        self._number = number
+        self._send = send
+        self._room = RESULT_CHARS_MAX
+        self._counting = threading.Lock()
+
+    def say(self, said: Mapping[str, Any]) -> None:
+        """Say it for this call."""
+        self._send({"number": self._number, **said})
+
+    def progress(self, text: object) -> None:
+        """Say how far the call is, as long as there is room."""
+        whole = str(text)
+        with self._counting:
+            room = self._room
+            piece = whole[: max(room, 0) + 1]
+            self._room -= len(piece)
+        if room >= 0 and piece:
+            self.say({"progress": clean_text(piece)})
+
+    def log(self, _: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
+        """Have the service log it, which masks what must not be read."""
+        what = clean_text(str(event.pop("event", "")))
+        fields = {
+            clean_text(str(key)): _shown(value)
+            for key, value in event.items()
+            if key not in {"run", "call", "tool"}
+        }
+        self.say({"log": {"level": level, "event": what, "fields": fields}})
+        raise structlog.DropEvent
+
+
 class Isolated:
     """Answers calls over a socket until it is killed."""
 
@@ -42,8 +78,9 @@ class Isolated:
         self._pid = os.getpid()
         self._calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._sending = threading.Lock()
-        self._room = 0
         self._leaves_behind = False
+        self._voice = _Voice(0, self._send)
+        self._own_threads: set[int | None] = set()
 
     def run(self) -> NoReturn:
         """Answer calls."""
@@ -53,13 +90,17 @@ class Isolated:
             "a tool in a process of its own cannot leave artifacts; return what it made, or the"
             " URL of it, or drop isolation"
         )
-        threading.Thread(target=self._listen, name="milepost-calls", daemon=True).start()
+        listening = threading.Thread(target=self._listen, name="milepost-calls", daemon=True)
+        listening.start()
+        self._own_threads = {threading.get_ident(), listening.ident}
         while True:
             request = orjson.loads(self._calls.get())
-            self._room, self._leaves_behind = RESULT_CHARS_MAX, False
+            self._leaves_behind = False
+            self._voice = _Voice(request["number"], self._send)
             answer = self._answer(request)
             self._leave_if_copy()
-            self._send({**answer, "leaves_behind": self._leaves_behind})
+            leaves_behind = self._leaves_behind or self._has_other_threads()
+            self._voice.say({**answer, "leaves_behind": leaves_behind})
 
     def _listen(self) -> None:
         """Take calls in; a tool that never returns must not outlive who called it."""
@@ -89,8 +130,14 @@ class Isolated:
         )
         known = request["context"]
         approval = known.pop("approval")
+        voice = self._voice
         context = ToolContext(
-            **known, approval=approval and Approved(**approval), progress=self._progress
+            **known,
+            approval=approval and Approved(**approval),
+            progress=voice.progress,
+            log=structlog.wrap_logger(
+                None, processors=[structlog.processors.format_exc_info, voice.log]
+            ),
         )
         attempt = Attempt(tool, tool.values(request["arguments"]), context)
         outcome, result = attempt.run_to_the_end()
@@ -107,28 +154,14 @@ class Isolated:
             self._leave_if_copy()
         return result
 
-    def _progress(self, text: object) -> None:
-        with self._sending:
-            room = self._room
-            piece = str(text)[: max(room, 0) + 1]
-            self._room -= len(piece)
-        if room >= 0 and piece:
-            self._send({"progress": clean_text(piece)})
-
-    def _log(self, _: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
-        """Have the service log it, which masks what must not be read."""
-        shown = {
-            key: value if isinstance(value, (int, float, bool)) else clean_text(str(value))
-            for key, value in event.items()
-            if key not in {"run", "call", "tool"}
-        }
-        self._send({"log": level, **shown})
-        raise structlog.DropEvent
+    def _log(self, logger: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
+        """Log what no context was used for, as the call that is being answered."""
+        self._voice.log(logger, level, event)
 
     def _send(self, said: Mapping[str, Any]) -> None:
         if os.getpid() != self._pid:
             return
-        line = orjson.dumps(said) + b"\n"
+        line = orjson.dumps(said, default=repr) + b"\n"
         with self._sending:
             self._wire.sendall(line)
 
@@ -136,10 +169,22 @@ class Isolated:
         if event in _STARTS_ANOTHER:
             self._leaves_behind = True
 
+    def _has_other_threads(self) -> bool:
+        """Say whether a thread lives on that may speak or act during the next call."""
+        # Unlike `threading`, this knows threads that were started without it as well.
+        return not sys._current_frames().keys() <= self._own_threads  # noqa: SLF001
+
     def _leave_if_copy(self) -> None:
         """End what a tool's fork has left behind: the call is answered by one process alone."""
         if os.getpid() != self._pid:
             os._exit(0)
+
+
+def _shown(value: object) -> Json:
+    try:
+        return clean(value)
+    except UnencodableError:
+        return clean_text(repr(value))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Processes in which tools run that may hang or crash: one call at a time each, killed for real."""
 
 import asyncio
+import itertools
 import os
 import signal
 import socket
@@ -29,6 +30,7 @@ _PLAIN = (
     "deadline_ms", "tool",
 )  # fmt: skip
 _LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
+_NO_ANSWER = "its process answered what is no answer; a tool must not write to its socket"
 
 
 class ToolProcesses:
@@ -46,6 +48,7 @@ class ToolProcesses:
         self._idle: list[_Process] = []
         self._living: set[_Process] = set()
         self._closed = False
+        self._numbers = itertools.count(1)
 
     async def call(
         self,
@@ -59,12 +62,14 @@ class ToolProcesses:
         Raises ToolError for whatever the tool raised, and for a process that ended instead.
         """
         home = home_of(tool.function)
-        request = orjson.dumps(_request(tool, home, arguments, context)) + b"\n"
+        number = next(self._numbers)
+        known = {"number": number, **_request(tool, home, arguments, context)}
+        request = orjson.dumps(known) + b"\n"
         async with self._places:
             process = await self._take(home)
             try:
                 on_start()
-                answer = await process.ask(request, context)
+                answer = await process.ask(request, number, context)
             except BaseException:
                 process.kill()
                 raise
@@ -138,18 +143,31 @@ class _Process:
         """Say whether the process has not loaded an older form of the module; note which it has."""
         return self._loaded.setdefault(home.module, home.changed_ns) == home.changed_ns
 
-    async def ask(self, request: bytes, context: ToolContext) -> dict[str, Any]:
-        """Return the answer to a call, having passed on what was said before it."""
+    async def ask(self, request: bytes, number: int, context: ToolContext) -> dict[str, Any]:
+        """Return the answer to this call, having passed on what was said for it before.
+
+        What is said for another call is dropped. Raises ToolError for what cannot be understood.
+        """
         self._writer.write(request)
         while line := await self._line():
-            said: dict[str, Any] = orjson.loads(line)
+            said = _read(line)
+            if said.pop("number", None) != number:
+                continue
             match said:
                 case {"progress": str(text)}:
                     context.progress(text)
-                case {"log": str(level), "event": str(event), **more} if level in _LEVELS:
-                    getattr(context.logger, level)(event, **more)
-                case _:
+                case {"log": {"level": str(level), "event": str(event), "fields": dict(fields)}}:
+                    log = getattr(context.logger, level if level in _LEVELS else "info")
+                    log(event, **fields)
+                case {"result": _, "leaves_behind": bool()} | {
+                    "error": str(),
+                    "retryable": bool(),
+                    "traceback": str(),
+                    "leaves_behind": bool(),
+                }:
                     return said
+                case _:
+                    raise ToolError(_NO_ANSWER)
         raise ToolError(await self._how_it_ended())
 
     def kill(self) -> None:
@@ -180,6 +198,16 @@ class _Process:
         return f"its process crashed: it was ended by {signal.Signals(-code).name}"
 
 
+def _read(line: bytes) -> dict[str, Any]:
+    try:
+        said = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise ToolError(_NO_ANSWER) from error
+    if not isinstance(said, dict):
+        raise ToolError(_NO_ANSWER)
+    return said
+
+
 def _request(
     tool: Tool, home: Home, arguments: Mapping[str, Json], context: ToolContext
 ) -> dict[str, Any]:
@@ -197,7 +225,7 @@ def _request(
 
 
 def _outcome(answer: Mapping[str, Any]) -> Json:
-    if "error" not in answer:
+    if "result" in answer:
         result: Json = answer["result"]
         return result
     error = ToolError(answer["error"], retryable=answer["retryable"])
