@@ -10,6 +10,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from milepost.tools.source import specification_of
+
 # The module that a process was started with has this name in each of them.
 _MAIN = "__main__"
 _THEIR_MAIN = "__milepost_main__"
@@ -57,11 +59,9 @@ def _module(home: Home) -> Any:
 
 
 def _from_file(name: str, file: str) -> Any:
-    specification = importlib.util.spec_from_file_location(name, file)
-    assert specification is not None, f"{file} was Python where it was loaded first"
-    assert specification.loader is not None, f"{file} was loaded where it was loaded first"
+    specification, loader = specification_of(name, Path(file))
     module = importlib.util.module_from_spec(specification)
     # Dataclasses and pydantic look their module up by name while it is being executed.
     sys.modules[name] = module
-    specification.loader.exec_module(module)
+    loader.exec_module(module)
     return module

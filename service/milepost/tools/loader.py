@@ -12,6 +12,7 @@ from types import ModuleType
 from milepost.core.errors import ConfigurationError
 from milepost.tools.decorator import is_tool, tool_of
 from milepost.tools.definition import Tool
+from milepost.tools.source import specification_of
 
 
 def load(spec: str) -> list[Tool]:
@@ -83,15 +84,13 @@ def _from_file(path: Path) -> list[Tool]:
     if not path.is_file():
         raise ConfigurationError(f"there is no file {path} to load tools from")
     name = _module_name(path)
-    specification = importlib.util.spec_from_file_location(name, path)
-    if specification is None or specification.loader is None:
-        raise ConfigurationError(f"{path} cannot be loaded as Python")
+    specification, loader = specification_of(name, path)
     module = importlib.util.module_from_spec(specification)
     before = sys.modules.get(name)
     # Dataclasses and pydantic look their module up by name while it is being executed.
     sys.modules[name] = module
     try:
-        specification.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:
         if before is None:
             del sys.modules[name]
