@@ -33,7 +33,7 @@ from milepost.providers.caching import Caching
 from milepost.providers.catalog import Catalog
 from milepost.providers.demo import Demo
 from milepost.providers.direct import Direct
-from milepost.providers.openai import OpenAI
+from milepost.providers.openai import openai
 from milepost.providers.price_file import read_prices
 from milepost.providers.pricing import Pricing
 from milepost.providers.tariff import Tariff
@@ -388,9 +388,9 @@ def _providers(
     settings: Settings, http: aiohttp.ClientSession, cache: ReplyCache
 ) -> dict[str, Provider]:
     key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else None
-    openai = OpenAI(http, base_url=settings.openai_base_url, api_key=key)
+    answering = openai(http, base_url=settings.openai_base_url, api_key=key)
     providers: dict[str, Provider] = {
-        "openai": Caching(openai, cache, scope=_scope("openai", settings.openai_base_url, key))
+        "openai": Caching(answering, cache, scope=_scope("openai", settings.openai_base_url, key))
     }
     if settings.demo:
         demo = Demo(settings.demo_word_delay_s)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from milepost.core.json import Json
-from milepost.core.messages import Message, ToolCall
-from milepost.core.model import ModelRequest, ToolSchema
+from milepost.core.messages import Image, Message, Sealed, ToolCall
+from milepost.core.model import ModelRequest, ResponseFormat, ToolSchema
 from milepost.providers.cache_key import cache_key, tenant_prefix
 
 SCHEMA: dict[str, Json] = {
@@ -44,6 +44,11 @@ CHANGES: dict[str, list[Any]] = {
         (REQUEST.messages[0], Message("assistant", "", (replace(CALL, arguments={"a": 1.0}),))),
         (REQUEST.messages[0], Message("assistant", "", (replace(CALL, malformed="{"),))),
         (REQUEST.messages[0], Message("assistant", "", (replace(CALL, name="sub"),))),
+        (
+            replace(REQUEST.messages[0], images=(Image("https://x.test/a.png"),)),
+            REQUEST.messages[1],
+        ),
+        (REQUEST.messages[0], replace(REQUEST.messages[1], sealed=(Sealed("a", {"b": 1}),))),
     ],
     "tools": [
         (),
@@ -54,6 +59,15 @@ CHANGES: dict[str, list[Any]] = {
     ],
     "temperature": [None, 0.5],
     "tokens_max": [None, 51],
+    "top_p": [0.5],
+    "stop": [("END",)],
+    "reasoning_effort": ["low"],
+    "parallel_tools": [False],
+    "response_format": [
+        ResponseFormat(SCHEMA),
+        ResponseFormat(SCHEMA, "other"),
+        ResponseFormat(DESCRIBED),
+    ],
 }
 
 

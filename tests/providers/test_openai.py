@@ -25,7 +25,8 @@ from milepost.core.model import (
 )
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
-from milepost.providers.openai import WHOLE_BODY_BYTES_MAX, OpenAI
+from milepost.providers.endpoint import WHOLE_BODY_BYTES_MAX, Endpoint
+from milepost.providers.openai import openai
 from milepost.providers.reading import Patience
 from tests.stubs import openai_server
 from tests.stubs.raw_server import SSE_HEAD, After, answer, chunk, dripping, event, serving
@@ -45,14 +46,14 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def replied(provider: OpenAI, request: ModelRequest = QUESTION) -> Reply:
+async def replied(provider: Endpoint, request: ModelRequest = QUESTION) -> Reply:
     assembly = Assembly()
     async for delta in provider.stream(request):
         assembly.feed(delta)
     return assembly.reply()
 
 
-async def refused(provider: OpenAI) -> ProviderError:
+async def refused(provider: Endpoint) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
         await asyncio.wait_for(replied(provider), 10)
     return caught.value
@@ -60,8 +61,8 @@ async def refused(provider: OpenAI) -> ProviderError:
 
 def provider(
     http: aiohttp.ClientSession, base_url: str, patience: Patience | None = None
-) -> OpenAI:
-    return OpenAI(http, base_url=base_url, api_key=KEY, patience=patience)
+) -> Endpoint:
+    return openai(http, base_url=base_url, api_key=KEY, patience=patience)
 
 
 # --- Well-behaved ------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ async def test_the_request_carries_the_key_and_our_name(http: aiohttp.ClientSess
 
 async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -> None:
     async with serving((*HELLO, DONE)) as stub:
-        await replied(OpenAI(http, base_url=stub.base_url, api_key=None))
+        await replied(openai(http, base_url=stub.base_url, api_key=None))
 
     assert "Authorization" not in stub.requests[0].head
 
@@ -150,7 +151,7 @@ async def test_the_bound_on_tokens_has_the_name_that_the_server_knows(
     request = ModelRequest("tenant", "stub-model", QUESTION.messages, tokens_max=5)
     async with serving((*HELLO, DONE)) as stub:
         await replied(provider(http, stub.base_url), request)
-        modern = OpenAI(
+        modern = openai(
             http,
             base_url=stub.base_url,
             api_key=None,
@@ -544,7 +545,7 @@ async def test_an_address_that_is_none_is_refused_at_once(
     http: aiohttp.ClientSession, base_url: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="base URL of provider openai"):
-        OpenAI(http, base_url=base_url, api_key=None)
+        openai(http, base_url=base_url, api_key=None)
 
 
 @pytest.mark.parametrize(
@@ -554,6 +555,6 @@ async def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(
     http: aiohttp.ClientSession, key: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="API key of provider openai") as caught:
-        OpenAI(http, base_url="http://127.0.0.1/v1", api_key=key)
+        openai(http, base_url="http://127.0.0.1/v1", api_key=key)
 
     assert key.strip() not in str(caught.value)

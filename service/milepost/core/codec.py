@@ -11,6 +11,7 @@ from typing import Any, get_args
 import orjson
 
 from milepost.core.events import Event, Failure, InputMessage, Output, RunWaiting
+from milepost.core.messages import Image, Sealed
 from milepost.core.usage import NANOS_PER_MICRO, Usage
 
 NANOS_PER_DOLLAR = 1_000_000_000
@@ -90,15 +91,24 @@ def _record(record: type[Any]) -> Callable[[Any], Any]:
 
 
 _input_message = _record(InputMessage)
+_image = _record(Image)
+_sealed = _record(Sealed)
 _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "usage": usage_read,
     "error": _record(Failure),
     "output": _record(Output),
-    "input": lambda value: tuple(map(_input_message, value)),
+    "input": lambda value: tuple(map(_said, value)),
+    "sealed": lambda value: tuple(map(_sealed, value)),
     "pending": tuple,
     "stopped": tuple,
     "coerced": tuple,
 }
+
+
+def _said(value: Any) -> Any:
+    message = _input_message(value)
+    images = tuple(map(_image, message.images))
+    return dataclasses.replace(message, images=images)
 
 
 def _revive(name: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from milepost.core.json import Json
-from milepost.core.messages import Role, ToolKind
+from milepost.core.messages import Image, Role, Sealed, ToolKind
 from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
 from milepost.core.usage import Usage
@@ -25,6 +25,7 @@ class InputMessage:
 
     role: Role
     content: str
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class MessageStarted:
 
 @dataclass(frozen=True, slots=True)
 class MessageCompleted:
-    """The model's full text, and what it took."""
+    """The model's full text, and what it took; `sealed` goes back to its vendor as it is."""
 
     type: ClassVar = "message.completed"
     message_id: str
@@ -208,6 +209,7 @@ class MessageCompleted:
     model: str = ""
     response_id: str = ""
     first_delta_ms: int | None = None
+    sealed: tuple[Sealed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

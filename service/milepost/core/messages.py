@@ -27,6 +27,24 @@ class ToolCall:
     kind: ToolKind = "server"
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture beside a user's text: an https address, or `data:<media type>;base64,<bytes>`."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a vendor wants back word for word in the next request, such as its signed thinking.
+
+    Only the wire called `wire` knows what `item` means; the others leave it out.
+    """
+
+    wire: str
+    item: Mapping[str, Json]
+
+
 @dataclass(frozen=True)  # Without slots, as all that a state copies.
 class Message:
     """One turn of the conversation. `call_id` names the call that a tool's message answers."""
@@ -35,3 +53,5 @@ class Message:
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None
+    images: tuple[Image, ...] = ()
+    sealed: tuple[Sealed, ...] = ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from milepost.core.json import Json
-from milepost.core.messages import Message
+from milepost.core.messages import Message, Sealed
 from milepost.core.usage import Usage
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
@@ -29,8 +29,20 @@ class ToolSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """The JSON Schema (2020-12) that an answer must fit; `name` is what vendors file it under."""
+
+    schema: Mapping[str, Json]
+    name: str = "answer"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Everything that shapes a reply. `None` means "not sent": the vendor's own default holds."""
+    """Everything that shapes a reply. `None` means "not sent": the vendor's own default holds.
+
+    `response_format` is there where the vendor shall hold its answer to a schema itself.
+    `reasoning_effort` is how long the model thinks, in the words of its vendor.
+    """
 
     tenant: str
     model: str
@@ -39,6 +51,11 @@ class ModelRequest:
     temperature: float | None = None
     tokens_max: int | None = None
     cache_ttl_s: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    reasoning_effort: str | None = None
+    parallel_tools: bool | None = None
+    response_format: ResponseFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,13 @@ class CallDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class SealedDelta:
+    """Something to be sent back with the reply when the conversation goes on."""
+
+    sealed: Sealed
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Why the model stopped, and under which names the vendor filed it."""
 
@@ -88,7 +112,22 @@ class CacheHit:
     age_s: float
 
 
-Delta = TextDelta | ReasoningDelta | CallDelta | Finished | Spent | CacheHit
+@dataclass(frozen=True, slots=True)
+class FellBack:
+    """The model called `failed` gave no reply; what follows is the one called `chosen`.
+
+    Both are `<provider>/<model>`. It comes before all that `chosen` says.
+    """
+
+    failed: str
+    chosen: str
+    code: str
+    message: str
+
+
+Delta = (
+    TextDelta | ReasoningDelta | CallDelta | SealedDelta | Finished | Spent | CacheHit | FellBack
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +151,7 @@ class Reply:
     response_id: str = ""
     model: str = ""
     cached: bool = False
+    sealed: tuple[Sealed, ...] = ()
 
 
 class Provider(Protocol):

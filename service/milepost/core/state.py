@@ -134,7 +134,7 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
     """Return the state after `event`. Total: every event is legal, because it already happened."""
     match event:
         case RunQueued():
-            said = tuple(Message(turn.role, turn.content) for turn in event.input)
+            said = tuple(Message(t.role, t.content, images=t.images) for t in event.input)
             return replace(state, messages=said, deadline_ms=event.deadline_ms)
         case RunStarted():
             return replace(state, attempt=event.attempt)
@@ -253,7 +253,7 @@ _AFTER_A_LOSS = {
 
 
 def _reply(state: State, event: MessageCompleted) -> State:
-    said = Message("assistant", event.content)
+    said = Message("assistant", event.content, sealed=event.sealed)
     return replace(
         state,
         messages=(*state.messages, said),

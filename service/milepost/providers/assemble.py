@@ -1,14 +1,17 @@
 """The reply that a stream of deltas adds up to."""
 
 from milepost.core.errors import ProviderError
+from milepost.core.messages import Sealed
 from milepost.core.model import (
     CacheHit,
     CallDelta,
     Delta,
+    FellBack,
     Finished,
     ReasoningDelta,
     Reply,
     RequestedCall,
+    SealedDelta,
     Spent,
     TextDelta,
 )
@@ -32,6 +35,7 @@ class Assembly:
         self._usage = Usage()
         self._finished: Finished | None = None
         self._cached = False
+        self._sealed: list[Sealed] = []
 
     def feed(self, delta: Delta) -> None:
         """Take the next delta. Raises `ProviderError` when the reply outgrows its bounds."""
@@ -49,8 +53,12 @@ class Assembly:
                 self._finished = delta
             case Spent(usage):
                 self._usage = usage
+            case SealedDelta(sealed):
+                self._sealed.append(sealed)
             case CacheHit():
                 self._cached = True
+            case FellBack():
+                pass  # Says who speaks, and is no part of what is said.
 
     def reply(self) -> Reply:
         """Return the whole reply. Raises `ProviderError` when the stream ended before its end."""
@@ -70,6 +78,7 @@ class Assembly:
             response_id=self._finished.response_id,
             model=self._finished.model,
             cached=self._cached,
+            sealed=tuple(self._sealed),
         )
 
     def _grow(self, chars: int) -> None:

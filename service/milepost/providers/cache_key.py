@@ -31,6 +31,11 @@ def cache_key(request: ModelRequest, scope: str) -> str:
         "tools": [[tool.name, tool.description, tool.parameters] for tool in request.tools],
         "temperature": None if request.temperature is None else float(request.temperature),
         "tokens_max": request.tokens_max,
+        "top_p": None if request.top_p is None else float(request.top_p),
+        "stop": request.stop,
+        "reasoning_effort": request.reasoning_effort,
+        "parallel_tools": request.parallel_tools,
+        "response_format": request.response_format,
     }
     digest = hashlib.sha256(orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)).hexdigest()
     return tenant_prefix(request.tenant) + digest
@@ -46,7 +51,9 @@ def _messages(messages: tuple[Message, ...]) -> Iterator[list[object]]:
             # The latest call of an id is the one that a result after it answers.
             ordinals[call.id] = next(counter)
             calls.append([call.name, _plain(call.arguments), call.malformed])
-        yield [message.role, message.content, calls, ordinals.get(message.call_id)]
+        images = [image.url for image in message.images]
+        answers = ordinals.get(message.call_id)
+        yield [message.role, message.content, calls, answers, images, message.sealed]
 
 
 def _plain(arguments: Mapping[str, object]) -> dict[str, object]:

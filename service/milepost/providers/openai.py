@@ -1,167 +1,58 @@
 """OpenAI's Chat Completions wire, which most vendors and local servers speak too."""
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import suppress
-from importlib.metadata import version
-from io import BytesIO
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from milepost.core.errors import ConfigurationError, ProviderError
-from milepost.core.model import Delta, ModelRequest, Spent
-from milepost.core.usage import Usage
+from milepost.core.model import ModelRequest
+from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import Failures
 from milepost.providers.openai_chunks import Chunks
 from milepost.providers.openai_request import TokensField, encode
-from milepost.providers.reading import Patience, Reading
-from milepost.providers.tokens import estimate, estimate_prompt
-
-CONNECT_S_MAX = 10.0
-ERROR_BODY_S_MAX = 5.0
-ERROR_BODY_BYTES_MAX = 16_384
-# aiohttp warns of longer bodies in one piece: sending one could hold up the event loop.
-WHOLE_BODY_BYTES_MAX = 1_048_576
+from milepost.providers.reading import Patience
 
 _OPENAI_HOST = "api.openai.com"
 
 
-class OpenAI:
-    """A provider on Chat Completions. `base_url` ends where `/chat/completions` begins.
+class ChatCompletions:
+    """The wire. `tokens_field` is the server's name for the bound on a reply's tokens."""
 
-    `tokens_field` is the server's name for the bound on a reply's tokens. Without one it is
-    OpenAI's new name for OpenAI's own host, and for the others the old one, which all of them know.
+    def __init__(self, tokens_field: TokensField) -> None:
+        self._tokens_field = tokens_field
+
+    def path(self, _: ModelRequest, /) -> str:
+        """Return where a reply is asked for, behind the base URL."""
+        return "/chat/completions"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return what this wire adds to the headers of every request."""
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def encode(self, request: ModelRequest) -> bytes:
+        """Return the body that asks for a streamed reply."""
+        return encode(request, self._tokens_field)
+
+    def decoder(self, failures: Failures) -> Chunks:
+        """Return what reads one reply."""
+        return Chunks(failures)
+
+
+def openai(
+    http: aiohttp.ClientSession,
+    *,
+    base_url: str,
+    api_key: str | None,
+    name: str = "openai",
+    tokens_field: TokensField | None = None,
+    patience: Patience | None = None,
+) -> Endpoint:
+    """Return a provider on Chat Completions; `base_url` ends where `/chat/completions` begins.
+
+    Without a `tokens_field` it is OpenAI's new name for OpenAI's own host, and for the others the
+    old one, which all of them know.
     """
-
-    def __init__(
-        self,
-        http: aiohttp.ClientSession,
-        *,
-        base_url: str,
-        api_key: str | None,
-        name: str = "openai",
-        tokens_field: TokensField | None = None,
-        patience: Patience | None = None,
-    ) -> None:
-        self._http = http
-        self._url = _endpoint(base_url, name)
-        self._headers = _headers(api_key, name)
-        self._tokens_field = tokens_field or _tokens_field(base_url)
-        self._patience = patience or Patience()
-        self._failures = Failures(name, api_key)
-        # The waits inside of a reply are ours: aiohttp's would cost a timer at every read.
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S_MAX)
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """Stream the reply. Leaving early closes the connection, so that the vendor stops too."""
-        first_deadline = asyncio.get_running_loop().time() + self._patience.first_s
-        response = await self._ask(request)
-        chunks = Chunks(self._failures)
-        reading = Reading(
-            response, chunks, self._failures, self._patience, first_deadline=first_deadline
-        )
-        try:
-            while deltas := await reading.next():
-                for delta in deltas:
-                    yield delta
-            if not chunks.spent:
-                yield _estimated(request, chunks.said_chars)
-            yield chunks.finish()
-            await reading.drain()
-        finally:
-            reading.close()
-
-    async def _ask(self, request: ModelRequest) -> aiohttp.ClientResponse:
-        body = encode(request, self._tokens_field)
-        try:
-            async with asyncio.timeout(self._patience.first_s):
-                response = await self._post(body)
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise self._failures.unreachable(error, retryable=False) from error
-        except (aiohttp.ClientConnectionError, OSError) as error:
-            raise self._unanswered(error) from error
-        except aiohttp.ClientError as error:
-            raise self._failures.unreadable("no proper HTTP", str(error).encode()) from error
-        if response.status != 200:
-            raise await self._refused(response)
-        return response
-
-    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
-        """Send the request, and again if the connection is gone before a byte came back.
-
-        A server may close a kept connection without announcing it (llama.cpp's does so after every
-        stream), and the next request then finds out. Nothing was said yet, so nothing repeats.
-        """
-        try:
-            return await self._send(body)
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return await self._send(body)
-
-    async def _send(self, body: bytes) -> aiohttp.ClientResponse:
-        return await self._http.post(
-            self._url,
-            data=body if len(body) <= WHOLE_BODY_BYTES_MAX else BytesIO(body),
-            headers=self._headers,
-            timeout=self._timeout,
-            allow_redirects=False,
-        )
-
-    def _unanswered(self, error: Exception) -> ProviderError:
-        # A connection that takes too long is a TimeoutError as well, but nobody was reached.
-        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
-            return self._failures.timed_out("answer", self._patience.first_s)
-        return self._failures.unreachable(error)
-
-    async def _refused(self, response: aiohttp.ClientResponse) -> ProviderError:
-        try:
-            body = await _beginning(response)
-        finally:
-            response.close()
-        return self._failures.refused(response.status, response.headers, body)
-
-
-async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """Return what an error says, as far as it comes in time: its status says the most."""
-    body = b""
-    with suppress(TimeoutError, aiohttp.ClientError, OSError):
-        async with asyncio.timeout(ERROR_BODY_S_MAX):
-            while len(body) < ERROR_BODY_BYTES_MAX and (piece := await response.content.readany()):
-                body += piece
-    return body
-
-
-def _estimated(request: ModelRequest, said_chars: int) -> Spent:
-    """Some servers count no tokens; a guess keeps budgets meaningful, and nothing would not."""
-    return Spent(Usage(input_tokens=estimate_prompt(request), output_tokens=estimate(said_chars)))
-
-
-def _endpoint(base_url: str, name: str) -> str:
-    parts = urlsplit(base_url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigurationError(
-            f"The base URL of provider {name} is no http:// or https:// address: {base_url!r}"
-        )
-    return base_url.rstrip("/") + "/chat/completions"
-
-
-def _headers(api_key: str | None, name: str) -> dict[str, str]:
-    headers = {
-        "Accept": "text/event-stream",
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/json",
-        "User-Agent": f"milepost/{version('milepost')}",
-    }
-    if not api_key:
-        return headers
-    if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
-        raise ConfigurationError(
-            f"The API key of provider {name} holds a blank, a line end or a letter beyond ASCII;"
-            " was it copied whole?"
-        )
-    return {**headers, "Authorization": f"Bearer {api_key}"}
+    wire = ChatCompletions(tokens_field or _tokens_field(base_url))
+    return Endpoint(http, wire, base_url=base_url, api_key=api_key, name=name, patience=patience)
 
 
 def _tokens_field(base_url: str) -> TokensField:

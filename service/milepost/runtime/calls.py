@@ -128,6 +128,7 @@ class ModelCall:
                 model=clean_text(reply.model),
                 response_id=clean_text(reply.response_id),
                 first_delta_ms=first_delta_ms,
+                sealed=reply.sealed,
             )
         )
         if reply.reasoning:
