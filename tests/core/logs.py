@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from milepost.core.agents import Limits
 from milepost.core.canonical import call_digest
-from milepost.core.decide import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -24,6 +23,7 @@ from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
+from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.usage import Usage
 
 NOW_MS = 1_000_000

@@ -6,11 +6,8 @@ import pytest
 
 from milepost.core.agents import Limits
 from milepost.core.canonical import call_digest
-from milepost.core.decide import (
-    CRASHES_MAX,
-    RETRY_AFTER_S_MAX,
-    UNKNOWN_OUTCOME,
-    Ask,
+from milepost.core.decide import CRASHES_MAX, RETRY_AFTER_S_MAX, UNKNOWN_OUTCOME, decide
+from milepost.core.effects import (
     AskApproval,
     CallModel,
     CallTool,
@@ -19,11 +16,6 @@ from milepost.core.decide import (
     End,
     Park,
     Record,
-    Refuse,
-    Reject,
-    Rules,
-    Run,
-    decide,
 )
 from milepost.core.events import (
     ApprovalDecided,
@@ -49,6 +41,7 @@ from milepost.core.events import (
     ToolCallInterrupted,
 )
 from milepost.core.messages import ToolCall
+from milepost.core.rulings import Ask, Refuse, Reject, Rules, Run
 from milepost.core.state import fold
 from milepost.core.usage import UNKNOWN
 from tests.core.logs import (

@@ -11,17 +11,7 @@ from random import Random
 from milepost.core import ids
 from milepost.core.agents import Agent, Compression, Limits
 from milepost.core.canonical import call_digest
-from milepost.core.decide import (
-    Ask,
-    CallModel,
-    CallTool,
-    CompressResult,
-    Refuse,
-    Reject,
-    Rules,
-    Ruling,
-    Run,
-)
+from milepost.core.effects import CallModel, CallTool, CompressResult
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -49,6 +39,7 @@ from milepost.core.messages import Message, ToolCall, ToolKind
 from milepost.core.model import FinishReason
 from milepost.core.prompt import prompt
 from milepost.core.repetition import ToolEffect
+from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.state import CallStatus, State, evolve
 from milepost.core.usage import Usage
 from milepost.runtime.journal import Stamped

@@ -1,6 +1,6 @@
 """Calls that were cancelled though nobody who may asked for it."""
 
-from milepost.core.decide import CallModel, CallTool, CompressResult
+from milepost.core.effects import CallModel, CallTool, CompressResult
 from milepost.core.events import MessageAborted, ToolCallFailed, ToolResultCompressing
 from milepost.core.messages import ToolCall
 from milepost.runtime.cutoff import cut_off

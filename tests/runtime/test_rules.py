@@ -3,10 +3,10 @@
 import pytest
 
 from milepost.core.agents import Agent
-from milepost.core.decide import Ask, Refuse, Reject, Ruling, Run
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.policy import Policy
+from milepost.core.rulings import Ask, Refuse, Reject, Ruling, Run
 from milepost.runtime.permits import Identity, Permits
 from milepost.runtime.rules import rules_for
 from milepost.tools import Registry, tool, tool_of

@@ -18,10 +18,10 @@ from milepost.api.problems import problem_body
 from milepost.api.replays import Made, asked, once
 from milepost.api.requests import caller, principal_of
 from milepost.core.canonical import call_digest
-from milepost.core.decide import Ask, Refuse, Reject, Run
 from milepost.core.errors import ConflictError, InvalidError, MilepostError
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
+from milepost.core.rulings import Ask, Refuse, Reject, Run
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports

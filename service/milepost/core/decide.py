@@ -4,12 +4,23 @@ Pure. A run resumes after a crash by folding its log and calling `decide` again;
 remembered anywhere.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from milepost.core import ids
-from milepost.core.agents import Compression, Limits
+from milepost.core.agents import Compression
 from milepost.core.canonical import call_digest
+from milepost.core.effects import (
+    AskApproval,
+    CallModel,
+    CallTool,
+    Cancel,
+    CompressResult,
+    Effect,
+    End,
+    Park,
+    Record,
+)
 from milepost.core.events import (
     ApprovalWithdrawn,
     Event,
@@ -24,17 +35,16 @@ from milepost.core.events import (
     RunIncomplete,
     StepCompleted,
     StepStarted,
-    Terminal,
     ToolCallDenied,
     ToolCallFailed,
     ToolCallInterrupted,
     ToolCallStarted,
     ToolResultCompressing,
-    WaitCause,
 )
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.repetition import ToolEffect, may_repeat
+from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.state import CallStatus, OpenCall, State
 from milepost.core.usage import UNKNOWN
 
@@ -48,124 +58,6 @@ UNKNOWN_OUTCOME = Failure(
     " and do not repeat it before you have verified what happened.",
 )
 SKIPPED = Failure("skipped", "Skipped: the result of another call has ended the run.")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The call may be made, with these coerced arguments; `coerced` says what was changed."""
-
-    arguments: Mapping[str, Json]
-    effect: ToolEffect
-    coerced: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A person must say yes to the call with these coerced arguments first."""
-
-    arguments: Mapping[str, Json]
-    effect: ToolEffect
-    reason: str
-    coerced: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The call may not be made."""
-
-    by: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """The call cannot be made: no such tool, or arguments that do not fit."""
-
-    error: Failure
-
-
-Ruling = Run | Ask | Refuse | Reject
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the agent's owner allows. `judge` validates, then judges, and must be pure."""
-
-    judge: Callable[[ToolCall], Ruling]
-    limits: Limits = field(default_factory=Limits)
-    compression: Compression | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Write these events down; there is nothing to do in the world."""
-
-    events: tuple[Event, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CallModel:
-    """Ask the model for the message; `opening` goes into the log before the call."""
-
-    message_id: str
-    opening: tuple[Event, ...]
-    wait_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class CallTool:
-    """Run the tool. `approved_by` and `comment` are those of a person's yes, if one was asked."""
-
-    call: ToolCall
-    arguments: Mapping[str, Json]
-    effect: ToolEffect
-    attempt: int
-    coerced: tuple[str, ...] = ()
-    approved_by: str | None = None
-    comment: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CompressResult:
-    """Ask `model` for a shorter form of a call's result, in a log that says so already."""
-
-    call: ToolCall
-    content: str
-    opening: ToolResultCompressing
-
-
-@dataclass(frozen=True, slots=True)
-class AskApproval:
-    """Put the question to people."""
-
-    call: ToolCall
-    arguments: Mapping[str, Json]
-    digest: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Park:
-    """Let go of the run until `pending` is answered."""
-
-    cause: WaitCause
-    pending: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Stop what is in hand, then end the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Close the log with `event`, after `events`."""
-
-    event: Terminal
-    events: tuple[Event, ...] = ()
-
-
-Effect = Record | CallModel | CallTool | CompressResult | AskApproval | Park | Cancel | End
 
 
 def decide(state: State, rules: Rules, now_ms: int) -> tuple[Effect, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from milepost.core.decide import CallTool, CompressResult
+from milepost.core.effects import CallTool, CompressResult
 from milepost.core.events import Event, ToolCallCompleted, ToolCallFailed, ToolResultCompressed
 from milepost.core.usage import Usage
 from milepost.runtime.artifacts import ContentLostError, Shelf, not_kept

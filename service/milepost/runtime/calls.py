@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from milepost.core import ids
 from milepost.core.agents import Agent
-from milepost.core.decide import CallModel, CallTool
+from milepost.core.effects import CallModel, CallTool
 from milepost.core.errors import ProviderError
 from milepost.core.events import (
     CacheHit,

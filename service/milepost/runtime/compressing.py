@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from milepost.core.agents import Compression
-from milepost.core.decide import CompressResult
+from milepost.core.effects import CompressResult
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.events import ToolResultCompressed
 from milepost.core.json import clean_text

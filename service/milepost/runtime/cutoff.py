@@ -1,6 +1,6 @@
 """What is told of a call that was cancelled though nobody who may asked for it."""
 
-from milepost.core.decide import CallModel, CallTool, CompressResult
+from milepost.core.effects import CallModel, CallTool, CompressResult
 from milepost.core.events import (
     Event,
     Failure,

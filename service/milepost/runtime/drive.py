@@ -7,7 +7,7 @@ from typing import Protocol
 
 from milepost.core.agents import Agent
 from milepost.core.codec import decode
-from milepost.core.decide import CallModel, CallTool, CompressResult
+from milepost.core.effects import CallModel, CallTool, CompressResult
 from milepost.core.errors import FencedError, InvalidError, OverloadedError
 from milepost.core.events import (
     Event,

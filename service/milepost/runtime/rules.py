@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from milepost.core.agents import Agent
-from milepost.core.decide import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.errors import ToolValidationError
 from milepost.core.events import Failure
 from milepost.core.messages import ToolCall
 from milepost.core.policy import Verdict, judge
+from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.runtime.permits import Permits
 from milepost.tools import Registry, coercions
 

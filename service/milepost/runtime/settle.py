@@ -7,7 +7,8 @@ from functools import reduce
 import orjson
 
 from milepost.core.agents import Agent
-from milepost.core.decide import (
+from milepost.core.decide import decide
+from milepost.core.effects import (
     AskApproval,
     CallModel,
     CallTool,
@@ -17,8 +18,6 @@ from milepost.core.decide import (
     End,
     Park,
     Record,
-    Rules,
-    decide,
 )
 from milepost.core.events import (
     ApprovalRequested,
@@ -35,6 +34,7 @@ from milepost.core.events import (
     ToolCallStarted,
 )
 from milepost.core.json import Json
+from milepost.core.rulings import Rules
 from milepost.core.state import CallStatus, State, evolve
 from milepost.core.usage import UNKNOWN
 from milepost.runtime.clock import NewId

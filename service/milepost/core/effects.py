@@ -1,0 +1,81 @@
+"""What a run wants done next: written down, or done in the world once it is written down."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from milepost.core.events import Event, Terminal, ToolResultCompressing, WaitCause
+from milepost.core.json import Json
+from milepost.core.messages import ToolCall
+from milepost.core.repetition import ToolEffect
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write these events down; there is nothing to do in the world."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model for the message; `opening` goes into the log before the call."""
+
+    message_id: str
+    opening: tuple[Event, ...]
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Run the tool. `approved_by` and `comment` are those of a person's yes, if one was asked."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+    effect: ToolEffect
+    attempt: int
+    coerced: tuple[str, ...] = ()
+    approved_by: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompressResult:
+    """Ask `model` for a shorter form of a call's result, in a log that says so already."""
+
+    call: ToolCall
+    content: str
+    opening: ToolResultCompressing
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Put the question to people."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Let go of the run until `pending` is answered."""
+
+    cause: WaitCause
+    pending: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop what is in hand, then end the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Close the log with `event`, after `events`."""
+
+    event: Terminal
+    events: tuple[Event, ...] = ()
+
+
+Effect = Record | CallModel | CallTool | CompressResult | AskApproval | Park | Cancel | End
