@@ -44,8 +44,8 @@ from milepost.runtime.artifacts import Shelf
 from milepost.runtime.background import Background
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.demo_agent import DEMO_AGENT
-from milepost.runtime.drive import Lease, Means
 from milepost.runtime.journal import Ports, no_export
+from milepost.runtime.means import Lease, Means
 from milepost.runtime.permits import TenantPermissions
 from milepost.runtime.poll import Poller
 from milepost.runtime.result_cache import ResultCache
@@ -128,7 +128,11 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         permissions = TenantPermissions(store, clock=now_ms)
         http = await stack.enter_async_context(_model_http())
         cache = _cache(settings, redis_up)
-        providers = Catalog(_providers(settings, http, cache), unlisted={direct.NAME: Direct()})
+        providers = Catalog(
+            _providers(settings, http, cache),
+            unlisted={direct.NAME: Direct()},
+            instructed=("demo",),
+        )
         await apply_agents(
             DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers), ports
         )

@@ -46,7 +46,9 @@ NAMES = {
     "policy.decided", "tool_call.started", "tool_call.completed", "tool_call.failed",
     "tool_call.denied", "tool_call.interrupted", "approval.requested", "approval.decided",
     "approval.expired", "approval.withdrawn", "tool_result.compressing", "tool_result.compressed",
-    "artifact.created", "guardrail.triggered",
+    "artifact.created", "guardrail.triggered", "run.failing", "input.screening", "input.screened",
+    "model.fell_back", "structured.retried", "loop.detected", "budget.warning", "budget.exceeded",
+    "tool_call.screening", "tool_call.screened", "custom",
 }  # fmt: skip
 
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.agents import Limits
 from milepost.core.canonical import call_digest
-from milepost.core.decide import CRASHES_MAX, RETRY_AFTER_S_MAX, UNKNOWN_OUTCOME, decide
+from milepost.core.decide import CRASHES_MAX, RETRY_AFTER_S_MAX, decide
 from milepost.core.effects import (
     AskApproval,
     CallModel,

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.canonical import call_digest
 from milepost.core.codec import decode, encode
-from milepost.core.decide import UNKNOWN_OUTCOME, decide
+from milepost.core.decide import decide
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
     ApprovalRequested,
     ApprovalWithdrawn,
     Event,
+    InputScreened,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
@@ -28,16 +30,18 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallInterrupted,
     ToolCallRequested,
+    ToolCallScreened,
     ToolCallStarted,
     ToolResultCompressed,
 )
 from milepost.core.messages import Message
 from milepost.core.state import State, fold, transcript
 from milepost.core.usage import Usage
-from tests.core.world import BY_CLIENT, DEADLINE_MS, GATED, MAX_STEPS, RULES, World
+from tests.core.world import BY_CLIENT, DEADLINE_MS, GATED, MAX_STEPS, VARIANTS, World
 
 E = TypeVar("E", bound=Event)
 
+PAID = MessageCompleted | MessageAborted | ToolResultCompressed | InputScreened | ToolCallScreened
 FAULTS_MAX = 40
 TURNS_MAX = 300
 
@@ -47,7 +51,8 @@ CHANCES = st.randoms(use_true_random=False)
 
 def lived(chance: Random, *, faults: int) -> World:
     """Return a world in which faults happened for a while, and then everybody was kind."""
-    world = World(chance, deadline_ms=chance.choice((None, DEADLINE_MS)))
+    deadline_ms = chance.choice((None, DEADLINE_MS))
+    world = World(chance, chance.choice(VARIANTS), deadline_ms)
     for turn in range(TURNS_MAX):
         world.kind = turn >= faults
         moves = world.moves()
@@ -94,7 +99,7 @@ def test_every_run_ends_with_exactly_one_terminal_event(world: World) -> None:
     terminal = [event for event in world.log if isinstance(event, Terminal)]
 
     assert terminal == [world.log[-1]]
-    assert decide(world.state, RULES, world.now_ms) == ()
+    assert decide(world.state, world.rules, world.now_ms) == ()
 
 
 @SETTINGS
@@ -128,7 +133,7 @@ def test_the_log_says_with_which_arguments_a_tool_was_run(world: World) -> None:
     told: dict[str, object] = {}
     for event in world.log:
         match event:
-            case ToolCallRequested() | ApprovalDecided() | ToolCallStarted():
+            case ToolCallRequested() | ToolCallScreened() | ApprovalDecided() | ToolCallStarted():
                 if event.arguments is not None:
                     told[event.call_id] = event.arguments
             case _:
@@ -169,11 +174,7 @@ def test_what_was_begun_is_closed_and_what_was_asked_is_settled(world: World) ->
 @SETTINGS
 @given(worlds())
 def test_a_run_that_ends_has_used_what_its_log_says(world: World) -> None:
-    spent = [
-        event.usage
-        for event in world.log
-        if isinstance(event, MessageCompleted | MessageAborted | ToolResultCompressed)
-    ]
+    spent = [event.usage for event in world.log if isinstance(event, PAID)]
     ended = [event.usage for event in world.log if isinstance(event, Terminal)]
 
     assert ended in ([], [sum(spent, start=Usage())])
@@ -206,7 +207,7 @@ def test_what_is_in_hand_is_not_decided_again(chance: Random, turns: int) -> Non
             break
         world.happen(chance.choice(moves))
 
-    assert decide(world.state, RULES, world.now_ms) == ()
+    assert decide(world.state, world.rules, world.now_ms) == ()
 
 
 # --- One run, crashed everywhere ---
@@ -290,7 +291,10 @@ def test_a_long_result_is_read_only_in_its_shorter_form(world: World) -> None:
 
     assert all(times == 1 for times in compressed.values())
     assert not read & {'{"did":"look"}', '{"did":"mail"}', '{"did":"ping"}'}
-    assert world.state.usage.model_calls == len(of(world, MessageCompleted)) + len(compressed)
+    screened = sum(event.usage.model_calls for event in of(world, InputScreened))
+    screened += sum(event.usage.model_calls for event in of(world, ToolCallScreened))
+    asked = len(of(world, MessageCompleted)) + screened
+    assert world.state.usage.model_calls == asked + len(compressed)
 
 
 @SETTINGS

@@ -5,19 +5,20 @@ and a crash loses whatever was in hand, as it does for a worker that dies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from milepost.core import ids
-from milepost.core.agents import Agent, Compression, Limits
+from milepost.core.agents import Agent, Compression, Limits, LoopDetection
 from milepost.core.canonical import call_digest
-from milepost.core.effects import CallModel, CallTool, CompressResult
+from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
     Event,
     Failure,
     InputMessage,
+    InputScreened,
     MessageAborted,
     MessageCompleted,
     RunCancelled,
@@ -32,6 +33,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallRequested,
+    ToolCallScreened,
     ToolResultCompressed,
 )
 from milepost.core.json import Json
@@ -39,7 +41,17 @@ from milepost.core.messages import Message, ToolCall, ToolKind
 from milepost.core.model import FinishReason
 from milepost.core.prompt import prompt
 from milepost.core.repetition import ToolEffect
-from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
+from milepost.core.rulings import (
+    AnswerRule,
+    Ask,
+    Fits,
+    Misfits,
+    Refuse,
+    Reject,
+    Rules,
+    Ruling,
+    Run,
+)
 from milepost.core.state import CallStatus, State, evolve
 from milepost.core.usage import Usage
 from milepost.runtime.journal import Stamped
@@ -70,6 +82,15 @@ EFFECTS: Mapping[str, ToolEffect] = {
 GATED = frozenset({"mail", "ping", "sign"})
 BY_CLIENT = frozenset({"scan", "sign"})
 TERMINAL = frozenset({"close"})
+OPENINGS = frozenset(
+    {
+        "input.screening",
+        "tool_call.screening",
+        "message.started",
+        "tool_call.started",
+        "tool_result.compressing",
+    }
+)
 TOOLS = (*EFFECTS, "banned", "unknown")
 
 
@@ -92,11 +113,38 @@ RULES = Rules(
 )
 
 
+def _fits_at_even_messages(text: str) -> Fits | Misfits:
+    """Read an answer as structured by the parity of its length, which is as good as any."""
+    return Fits({"text": text}) if len(text) % 2 else Misfits("it is too even")
+
+
+VARIANTS = (
+    RULES,
+    replace(RULES, parallel_tools=False),
+    replace(RULES, routing_only=True),
+    replace(RULES, answer=AnswerRule(_fits_at_even_messages, 2)),
+    replace(RULES, loop_detection=LoopDetection(repeat=2, stall=2, ping_pong=2)),
+    replace(RULES, loop_detection=LoopDetection(repeat=2, action="stop")),
+    replace(RULES, screens_input=True, screens_calls=True),
+    replace(RULES, limits=replace(RULES.limits, max_tool_calls=2)),
+    replace(RULES, limits=replace(RULES.limits, max_model_calls=2, warn_at=0.5)),
+    replace(
+        RULES,
+        parallel_tools=False,
+        screens_input=True,
+        screens_calls=True,
+        active_deadline_ms=DEADLINE_MS // 2,
+        limits=replace(RULES.limits, max_tool_calls=3),
+    ),
+)
+
+
 @dataclass
 class World:
     """One run and all that happens to it. `prompts` holds what the model was shown."""
 
     chance: Random
+    rules: Rules = RULES
     deadline_ms: int | None = None
     now_ms: int = 0
     log: list[Event] = field(default_factory=list)
@@ -111,7 +159,7 @@ class World:
     kind: bool = False  # No more faults: whoever is asked answers, and the model comes to an end.
 
     def __post_init__(self) -> None:
-        self._settling = Settling(CLAIM, CLERK, RULES, self._new_id, preview)
+        self._settling = Settling(CLAIM, CLERK, self.rules, self._new_id, preview)
         self._ids = 0
         said = (InputMessage("user", "Do what must be done."),)
         queued = RunQueued("clerk", "agt_1", 1, "ses_1", said, deadline_ms=self.deadline_ms)
@@ -160,10 +208,11 @@ class World:
         if parked.cause != "operator":
             assert parked.pending == (*self.pending, *self.awaited) != ()
             over = {CallStatus.ASKED, CallStatus.AWAITED, CallStatus.DONE}
+            over |= set() if self.rules.parallel_tools else {CallStatus.REQUESTED}
             assert {call.status for call in self.state.calls.values()} <= over
 
     def _begin(self, effect: Call, opening: Event) -> None:
-        assert opening.type in {"message.started", "tool_call.started", "tool_result.compressing"}
+        assert opening.type in OPENINGS
         self.in_hand.append(effect)
         match effect:
             case CallModel():
@@ -173,6 +222,8 @@ class World:
                 self.executed.append(effect)
             case CompressResult():
                 assert len(effect.content) == effect.opening.chars
+            case ScreenInput() | ScreenCall():
+                assert not self.state.messages_started or isinstance(effect, ScreenCall)
 
     # --- What the log says ---
 
@@ -233,6 +284,10 @@ class World:
                 used = Usage(model_calls=1)
                 told = ToolResultCompressed(call.id, "short", opening.chars, opening.model, used)
                 self.go_on([told])
+            case ScreenInput():
+                self.go_on([self._screened()])
+            case ScreenCall():
+                self.go_on([self._screened_call(effect)])
 
     def crash(self) -> None:
         """The worker dies, and another takes the run."""
@@ -324,6 +379,26 @@ class World:
             return [ToolCallFailed(effect.call.id, BROKEN)]
         name = effect.call.name
         return [ToolCallCompleted(effect.call.id, {"did": name}, 1, terminal=name in TERMINAL)]
+
+    def _screened(self) -> InputScreened:
+        used = Usage(model_calls=1)
+        match self.chance.randrange(4):
+            case 0:
+                return InputScreened(blocked="too rude", usage=used)
+            case 1:
+                return InputScreened(input=(InputMessage("user", "Do what [what]."),), usage=used)
+            case _:
+                return InputScreened(usage=used)
+
+    def _screened_call(self, effect: ScreenCall) -> ToolCallScreened:
+        call_id = effect.call.id
+        match self.chance.randrange(4):
+            case 0:
+                return ToolCallScreened(call_id, blocked="too much")
+            case 1:
+                return ToolCallScreened(call_id, arguments={**effect.arguments, "to": 7})
+            case _:
+                return ToolCallScreened(call_id, usage=Usage(model_calls=1))
 
     def _brought(self) -> list[Event]:
         return [ToolCallCompleted(self.chance.choice(self.awaited), "brought", 1)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from milepost.core.agents import Agent, Limits
+from milepost.core.agents import Agent, Limits, LoopDetection, StopRule, StructuredOutput
 from milepost.core.errors import NotFoundError
 from milepost.core.policy import Policy
 from milepost.runtime.agent_spec import AgentSpec, agent_of, show_spec
@@ -26,8 +26,19 @@ AGENTS = st.builds(
     instructions=st.text(max_size=20),
     tools=NAMES,
     policy=st.none() | st.builds(Policy, NAMES, NAMES, NAMES),
-    limits=st.builds(Limits, max_steps=st.integers(1, 9), temperature=st.none() | st.just(0.5)),
+    limits=st.builds(
+        Limits,
+        max_steps=st.integers(1, 9),
+        temperature=st.none() | st.just(0.5),
+        stop_sequences=NAMES,
+    ),
     cache_ttl_s=st.none() | st.just(3.5),
+    fallbacks=NAMES,
+    parallel_tools=st.booleans(),
+    routing_only=st.booleans(),
+    response_format=st.none() | st.builds(StructuredOutput, schema=st.just({"type": "object"})),
+    loop_detection=st.none() | st.builds(LoopDetection, repeat=st.integers(2, 9)),
+    stop_when=st.lists(st.builds(StopRule, st.text(max_size=4)), max_size=2).map(tuple),
     metadata=st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=3),
 )
 
@@ -78,6 +89,18 @@ def test_a_spec_says_everything_that_an_agent_is() -> None:
         "policy": {"deny": ["x"], "ask": ["y"], "allow": ["z"]},
         "cache": {"ttl_s": 3.0},
         "compression": {"model": "openai/gpt-5-nano", "threshold_chars": 500},
+        "fallbacks": ["openai/gpt-5-mini"],
+        "parallel_tools": False,
+        "routing_only": True,
+        "response_format": {
+            "type": "json_schema",
+            "schema": {"type": "object"},
+            "name": "verdict",
+            "retries": 1,
+            "mode": "native",
+        },
+        "loop_detection": {"repeat": 2, "stall": 4, "ping_pong": 5, "action": "stop"},
+        "stop_when": [{"tool": "find_*", "contains": "found"}],
         "limits": {"max_steps": 2, "retry_backoff_s": 0.0, "rate_limit_cooldown_s": 0.5},
         "metadata": {"team": "blue"},
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from milepost.core.decide import UNKNOWN_OUTCOME
+from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.errors import FencedError
 from milepost.core.events import (
     MessageAborted,

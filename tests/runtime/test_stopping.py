@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from milepost.core.decide import UNKNOWN_OUTCOME
+from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.events import (
     RunCancelled,
     RunCompleted,

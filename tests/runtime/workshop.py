@@ -24,9 +24,10 @@ from milepost.providers.pricing import Pricing
 from milepost.providers.scripted import Script, Scripted
 from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Ids, now_ms
-from milepost.runtime.drive import Drive, Means, drive
+from milepost.runtime.drive import Drive, drive
 from milepost.runtime.history import History
 from milepost.runtime.journal import Ports
+from milepost.runtime.means import Means
 from milepost.store import approvals, log, queue, runs, schema, usage
 from milepost.store.address import SqliteAddress
 from milepost.store.approvals import ApprovalFilter, ApprovalRow, Decided, Decision, Edit

@@ -14,7 +14,7 @@ from milepost.core.events import RunResumed, RunRetried, RunWaiting, ToolCallCom
 from milepost.live.hub import QUEUE_BELL, Hub
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.definitions import encode_definition
-from milepost.runtime.drive import Means
+from milepost.runtime.means import Means
 from milepost.store import agents, queue, schema
 from milepost.store.dialect import text
 from milepost.store.store import Store

@@ -1,10 +1,10 @@
 """Making runs: what `POST /v1/runs` takes, and the run that it becomes with its agent as it is."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import orjson
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.requests import Request
 
 from milepost.api.bodies import Body
@@ -14,7 +14,8 @@ from milepost.api.requests import idempotent, principal_of
 from milepost.core.codec import encode
 from milepost.core.errors import NotFoundError
 from milepost.core.events import InputMessage, RunQueued
-from milepost.runtime.agent_spec import Metadata
+from milepost.core.messages import Image
+from milepost.runtime.agent_spec import Metadata, ResponseFormatSpec, structured_of
 from milepost.runtime.journal import Ports
 from milepost.store import idempotency
 from milepost.store.records import Entry, NewRun
@@ -24,13 +25,46 @@ from milepost.telemetry.export import Exporter
 
 DELAY_S_MAX = 366 * 86_400
 INPUT_MESSAGES_MAX = 1_000
+PARTS_MAX = 100
+_IMAGE = r"^(https://[!-~]{1,2000}|data:image/[a-z0-9.+-]{1,40};base64,[A-Za-z0-9+/]+={0,2})$"
+
+
+class TextPart(Body):
+    """Text in a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ImagePart(Body):
+    """A picture in a user's message: an https address, or its bytes as a `data:` URL."""
+
+    type: Literal["image"]
+    url: Annotated[str, Field(pattern=_IMAGE)]
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
 class InputMessageBody(Body):
     """One message of the input."""
 
     role: Literal["user", "assistant", "system"]
-    content: str
+    content: str | Annotated[list[Part], Field(min_length=1, max_length=PARTS_MAX)]
+
+    @model_validator(mode="after")
+    def _pictures_are_of_users(self) -> Self:
+        if self.role != "user" and self.said().images:
+            raise ValueError("only a user's message may hold pictures")
+        return self
+
+    def said(self) -> InputMessage:
+        """Return the message as runs keep it; texts that pictures part are parted by a line."""
+        if isinstance(self.content, str):
+            return InputMessage(self.role, self.content)
+        texts = [part.text for part in self.content if isinstance(part, TextPart)]
+        images = [Image(part.url) for part in self.content if isinstance(part, ImagePart)]
+        return InputMessage(self.role, "\n".join(texts), tuple(images))
 
 
 class RunCreate(Body):
@@ -48,6 +82,8 @@ class RunCreate(Body):
     on_disconnect: Literal["continue", "cancel"] = "continue"
     deadline_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
     delay_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
+    response_format: ResponseFormatSpec | None = None
+    cache: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
 
 
@@ -124,6 +160,8 @@ class NewRuns:
             reason="ready" if scheduled_ms is None else "scheduled",
             user=user,
             deadline_ms=deadline_ms,
+            response_format=structured_of(body.response_format),
+            cache=body.cache,
         )
         return NewRun(
             id=run_id,
@@ -166,4 +204,4 @@ class NewRuns:
 def _input(body: RunCreate) -> tuple[InputMessage, ...]:
     if isinstance(body.input, str):
         return (InputMessage("user", body.input),)
-    return tuple(InputMessage(turn.role, turn.content) for turn in body.input)
+    return tuple(turn.said() for turn in body.input)

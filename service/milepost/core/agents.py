@@ -2,8 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from milepost.core.guardrails import Guardrails
+from milepost.core.json import Json
 from milepost.core.policy import Policy
+
+LoopAction = Literal["warn", "stop"]
+StructureMode = Literal["auto", "native", "instructed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +18,9 @@ class Limits:
 
     A failed model call is made again after `retry_backoff_s`, twice that, and so on; one that was
     limited in its rate waits as many times `rate_limit_cooldown_s` on top.
+
+    `max_tokens` counts what went in and came out, `active_s` the time in a worker's hands: waiting
+    for a person costs none. At `warn_at`, a share of a bound, the log says so once. None: no bound.
     """
 
     max_steps: int = 6
@@ -22,6 +31,16 @@ class Limits:
     approval_ttl_s: float = 86_400.0
     temperature: float | None = None
     max_output_tokens: int | None = None
+    top_p: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    reasoning_effort: str | None = None
+    model_timeout_s: float | None = None
+    max_model_calls: int | None = None
+    max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd_micros: int | None = None
+    active_s: float | None = None
+    warn_at: float = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +52,51 @@ class Compression:
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredOutput:
+    """Answers fit a JSON Schema (2020-12), or are asked for again, `retries` times at most.
+
+    `native`: the vendor is told the schema; `instructed`: the model is; `auto`: as the provider
+    can.
+    """
+
+    schema: Mapping[str, Json]
+    name: str = "answer"
+    retries: int = 2
+    mode: StructureMode = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDetection:
+    """When a run turns in a circle: so many calls in a row that are the same (`repeat`), that bring
+    the same (`stall`), or so many turns of two calls that take turns (`ping_pong`).
+    """
+
+    repeat: int = 3
+    stall: int = 3
+    ping_pong: int = 3
+    action: LoopAction = "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """A result that ends the run: of a tool whose name fits the glob `tool`.
+
+    `contains` is what its text must hold; None: any result does.
+    """
+
+    tool: str
+    contains: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One version of an agent. It never changes: a change makes the next version.
 
     `model` is `<provider>/<model>`; `policy` is None where the tools' own gates are all there is.
     `cache_ttl_s` is None unless the agent asks for its model's replies to be cached, `compression`
-    unless it asks for long tool results to be made shorter.
+    unless it asks for long tool results to be made shorter. `fallbacks` are models to be asked, one
+    after the other, when `model` gives no reply. Without `parallel_tools` the calls of a step are
+    made one after the other; with `routing_only` none is made: to choose is all.
     """
 
     id: str
@@ -51,6 +109,13 @@ class Agent:
     limits: Limits = field(default_factory=Limits)
     cache_ttl_s: float | None = None
     compression: Compression | None = None
+    fallbacks: tuple[str, ...] = ()
+    parallel_tools: bool = True
+    routing_only: bool = False
+    response_format: StructuredOutput | None = None
+    loop_detection: LoopDetection | None = None
+    stop_when: tuple[StopRule, ...] = ()
+    guardrails: Guardrails | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property

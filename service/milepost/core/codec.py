@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import orjson
 
+from milepost.core.agents import StructuredOutput
 from milepost.core.events import Event, Failure, InputMessage, Output, RunWaiting
 from milepost.core.messages import Image, Sealed
 from milepost.core.usage import NANOS_PER_MICRO, Usage
@@ -92,12 +93,15 @@ def _record(record: type[Any]) -> Callable[[Any], Any]:
 
 _input_message = _record(InputMessage)
 _image = _record(Image)
+_structured = _record(StructuredOutput)
 _sealed = _record(Sealed)
 _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "usage": usage_read,
     "error": _record(Failure),
     "output": _record(Output),
-    "input": lambda value: tuple(map(_said, value)),
+    "input": lambda value: None if value is None else tuple(map(_said, value)),
+    "response_format": _structured,
+    "tools": tuple,
     "sealed": lambda value: tuple(map(_sealed, value)),
     "pending": tuple,
     "stopped": tuple,

@@ -4,60 +4,54 @@ Pure. A run resumes after a crash by folding its log and calling `decide` again;
 remembered anywhere.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from milepost.core import ids
-from milepost.core.agents import Compression
-from milepost.core.canonical import call_digest
+from milepost.core import bounds, ids
+from milepost.core.admission import decide_call
+from milepost.core.bounds import OWN
 from milepost.core.effects import (
-    AskApproval,
     CallModel,
     CallTool,
     Cancel,
-    CompressResult,
     Effect,
     End,
     Park,
     Record,
+    ScreenInput,
 )
 from milepost.core.events import (
     ApprovalWithdrawn,
+    BudgetExceeded,
     Event,
     Failure,
+    LoopDetected,
     MessageAborted,
     ModelRetried,
     Output,
-    PolicyDecided,
     RunCompleted,
     RunExpired,
     RunFailed,
     RunIncomplete,
     StepCompleted,
     StepStarted,
+    StructuredRetried,
     ToolCallDenied,
     ToolCallFailed,
-    ToolCallInterrupted,
     ToolCallStarted,
-    ToolResultCompressing,
 )
 from milepost.core.json import Json
-from milepost.core.messages import ToolCall
-from milepost.core.repetition import ToolEffect, may_repeat
-from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
+from milepost.core.loops import circle_in, notice_of
+from milepost.core.rulings import AnswerRule, Ask, Fits, Misfits, Refuse, Reject, Rules, Run
 from milepost.core.state import CallStatus, OpenCall, State
 from milepost.core.usage import UNKNOWN
 
 CRASHES_MAX = 3
 RETRY_AFTER_S_MAX = 60.0
 
-UNKNOWN_OUTCOME = Failure(
-    "outcome_unknown",
-    "The worker that ran this tool was lost before it could say what came of it, so the tool may"
-    " or may not have acted. Do not assume either,"
-    " and do not repeat it before you have verified what happened.",
-)
 SKIPPED = Failure("skipped", "Skipped: the result of another call has ended the run.")
+UNAFFORDABLE = Failure("skipped", "Skipped: the run's budget has nothing left for this call.")
+ROUTED = Failure("skipped", "Not run: this agent only chooses its calls.")
 
 
 def decide(state: State, rules: Rules, now_ms: int) -> tuple[Effect, ...]:
@@ -68,63 +62,154 @@ def decide(state: State, rules: Rules, now_ms: int) -> tuple[Effect, ...]:
     """
     if state.ended:
         return ()
-    if state.cancelling:
+    if state.cancelling or state.failing:
         return (Cancel(),)
-    if state.deadline_ms is not None and now_ms >= state.deadline_ms:
-        return (End(RunExpired("deadline", state.usage)),)
+    if limit := _limit_reached(state, rules, now_ms):
+        return (End(RunExpired(limit, state.usage)),)
     if state.message_lost and state.open_message:
         lost = MessageAborted(state.open_message, "its worker died", usage=UNKNOWN)
         return (Record((lost,)),)
     if state.crashes >= CRASHES_MAX:
         return () if state.waiting else (Park("operator", ()),)
+    return _decide_step(state, rules)
+
+
+def _decide_step(state: State, rules: Rules) -> tuple[Effect, ...]:
     if state.calls:
         return _decide_calls(state, rules)
     if state.open_message:
         return ()
+    if state.exceeded:
+        return (End(RunIncomplete("budget", Output(state.text), state.usage)),)
     if state.step_open and state.replied:
-        return (_end(state),)
+        return (_answer(state, rules.answer),)
+    if rules.screens_input and not state.screened:
+        return () if state.screening else (ScreenInput(),)
+    if state.blocked is not None:
+        return (End(RunIncomplete("guardrail", Output(""), state.usage)),)
     return _decide_message(state, rules)
+
+
+def _limit_reached(state: State, rules: Rules, now_ms: int) -> str | None:
+    """Return which of the run's time limits has passed: time on the wall, or time at work."""
+    if state.deadline_ms is not None and now_ms >= state.deadline_ms:
+        return "deadline"
+    if rules.active_deadline_ms is not None and now_ms >= rules.active_deadline_ms:
+        return "active_time"
+    return None
 
 
 def _decide_calls(state: State, rules: Rules) -> tuple[Effect, ...]:
     calls = state.calls.values()
     if any(call.terminal for call in calls):
-        return _decide_terminal(state, rules)
-    decisions = (_decide_call(call, state, rules) for call in calls)
+        return _wind_down(state, rules, SKIPPED, _with_result(state, rules))
+    if state.exceeded:
+        return _wind_down(state, rules, UNAFFORDABLE, _over_budget(state))
+    if rules.routing_only:
+        return _route(state, rules)
+    decisions = (decide_call(call, state, rules) for call in _next_calls(state, rules))
     if effects := tuple(effect for effect in decisions if effect):
-        return effects
+        return _within_bound(effects, state, rules.limits.max_tool_calls)
     if all(call.status is CallStatus.DONE for call in calls):
         return (Record((StepCompleted(state.step),)),)
     return _park(state)
 
 
-def _decide_terminal(state: State, rules: Rules) -> tuple[Effect, ...]:
-    """End with the first terminal result, once what has begun has come to its end.
+def _next_calls(state: State, rules: Rules) -> Iterator[OpenCall]:
+    """Yield the calls whose turn it is: all at once, or up to the first that is not through."""
+    for call in state.calls.values():
+        yield call
+        if not rules.parallel_tools and call.status is not CallStatus.DONE:
+            return
+
+
+def _within_bound(
+    effects: tuple[Effect, ...], state: State, bound: int | None
+) -> tuple[Effect, ...]:
+    """Let no more calls begin than the run may make; the first that may not ends the run."""
+    if bound is None:
+        return effects
+    admitted: list[Effect] = []
+    begun = state.tool_calls
+    for effect in effects:
+        begun += _begins(effect)
+        if begun > bound:
+            exceeded = BudgetExceeded(OWN, "max_tool_calls", state.tool_calls, bound)
+            return (*admitted, Record((exceeded,)))
+        admitted.append(effect)
+    return tuple(admitted)
+
+
+def _begins(effect: Effect) -> bool:
+    """Say whether a call begins with the effect: by us, or by the client."""
+    match effect:
+        case CallTool(attempt=1) | Record((ToolCallStarted(attempt=1),)):
+            return True
+        case _:
+            return False
+
+
+def _wind_down(state: State, rules: Rules, why: Failure, end: End) -> tuple[Effect, ...]:
+    """Bring the step to its end, and then the run, once what has begun has come to its own.
 
     What has not begun is skipped: a vendor refuses a conversation with a call left unanswered.
     """
     calls = state.calls.values()
-    if skipped := [event for call in calls if call.status in _UNBEGUN for event in _skip(call)]:
+    skipped = [event for call in calls if call.status in _UNBEGUN for event in _skip(call, why)]
+    if skipped:
         return (Record(tuple(skipped)),)
     begun = (call for call in calls if call.status is not CallStatus.DONE)
-    if effects := tuple(effect for call in begun if (effect := _decide_call(call, state, rules))):
+    if effects := tuple(effect for call in begun if (effect := decide_call(call, state, rules))):
         return effects
-    if any(call.status in _IN_HAND for call in calls):
-        return ()
-    answer = next(call.content for call in calls if call.terminal)
+    return () if any(call.status in _IN_HAND for call in calls) else (end,)
+
+
+def _with_result(state: State, rules: Rules) -> End:
+    """End with the first terminal result."""
+    answer = next(call.content for call in state.calls.values() if call.terminal)
+    parsed = rules.answer.read(answer) if rules.answer else None
+    output = Output(answer, parsed.value if isinstance(parsed, Fits) else None)
     closing = (StepCompleted(state.step),)
-    return (End(RunCompleted(Output(answer), state.usage, "terminal"), closing),)
+    return End(RunCompleted(output, state.usage, "terminal"), closing)
 
 
-def _skip(open_call: OpenCall) -> tuple[Event, ...]:
+def _over_budget(state: State) -> End:
+    closing = (StepCompleted(state.step),)
+    return End(RunIncomplete("budget", Output(state.text), state.usage), closing)
+
+
+def _route(state: State, rules: Rules) -> tuple[Effect, ...]:
+    """Answer with the calls that could be made; those that could not go back to the model."""
+    chosen: list[Json] = []
+    closed: list[Event] = []
+    for open_call in state.calls.values():
+        if open_call.status is CallStatus.DONE:
+            continue
+        call = open_call.call
+        match rules.judge(call):
+            case Run(arguments) | Ask(arguments):
+                chosen.append({"name": call.name, "arguments": dict(arguments)})
+                closed.append(ToolCallFailed(call.id, ROUTED))
+            case Refuse(by, reason):
+                closed.append(ToolCallDenied(call.id, by, reason))
+            case Reject(error):
+                closed.append(ToolCallFailed(call.id, error))
+    closed.append(StepCompleted(state.step))
+    if not chosen:
+        return (Record(tuple(closed)),)
+    output = Output(state.text, {"calls": chosen})
+    return (End(RunCompleted(output, state.usage, "routed"), tuple(closed)),)
+
+
+def _skip(open_call: OpenCall, why: Failure) -> tuple[Event, ...]:
     call_id = open_call.call.id
-    failed = ToolCallFailed(call_id, SKIPPED)
+    failed = ToolCallFailed(call_id, why)
     if open_call.status is CallStatus.ASKED and open_call.approval_id:
         return (ApprovalWithdrawn(open_call.approval_id, call_id), failed)
     return (failed,)
 
 
-_IN_HAND = frozenset({CallStatus.STARTED, CallStatus.COMPRESSING})
+_IN_HAND = frozenset({CallStatus.SCREENING, CallStatus.STARTED, CallStatus.COMPRESSING})
 _UNBEGUN = frozenset(
     {
         CallStatus.REQUESTED, CallStatus.ASKED, CallStatus.APPROVED, CallStatus.DENIED,
@@ -143,111 +228,49 @@ def _park(state: State) -> tuple[Effect, ...]:
     return (Park("approval" if asked else "client_tool", (*asked, *awaited)),)
 
 
-def _decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | None:
-    match open_call.status:
-        case CallStatus.REQUESTED:
-            return _admit(open_call, rules.judge(open_call.call), state)
-        case CallStatus.APPROVED:
-            return _admit_approved(open_call, rules.judge(open_call.call))
-        case CallStatus.REPEATABLE:
-            return _run_again(open_call, rules.judge(open_call.call))
-        case CallStatus.DENIED:
-            return _deny(open_call.call, open_call.denied_by, open_call.denial)
-        case CallStatus.LOST:
-            return _recover(open_call)
-        case CallStatus.DONE:
-            return _compress(open_call, rules.compression)
-        case CallStatus.ASKED | CallStatus.STARTED | CallStatus.AWAITED | CallStatus.COMPRESSING:
-            return None
-
-
-def _compress(open_call: OpenCall, compression: Compression | None) -> Effect | None:
-    """Have a result made shorter that is longer than the agent wants to pay for."""
-    if compression is None or open_call.long <= compression.threshold_chars:
-        return None
-    opening = ToolResultCompressing(open_call.call.id, compression.model, open_call.long)
-    return CompressResult(open_call.call, open_call.content, opening)
-
-
-def _call(
-    open_call: OpenCall, arguments: Mapping[str, Json], effect: ToolEffect, coerced: tuple[str, ...]
-) -> Effect:
-    """Have the tool run: by us, or by the client, who then sends what came of it."""
-    call, attempt = open_call.call, open_call.attempt + 1
-    if call.kind != "client":
-        by, comment = open_call.approved_by, open_call.comment
-        return CallTool(call, arguments, effect, attempt, coerced, by, comment)
-    changed = dict(arguments) if dict(arguments) != dict(call.arguments) else None
-    return Record((ToolCallStarted(call.id, attempt, effect, changed, coerced),))
-
-
-def _admit(open_call: OpenCall, ruling: Ruling, state: State) -> Effect:
-    call = open_call.call
-    match ruling:
-        case Run(arguments, effect, coerced):
-            return _call(open_call, arguments, effect, coerced)
-        case Ask(arguments, _, reason):
-            asked = call_digest(call.name, arguments)
-            if denial := state.denials.get(asked):
-                return _deny(call, "an earlier answer in this run", denial)
-            return AskApproval(call, arguments, asked, reason)
-        case Refuse(by, reason):
-            judged = PolicyDecided(call.id, "deny", reason)
-            return Record((judged, ToolCallDenied(call.id, by, reason)))
-        case Reject(error):
-            return Record((ToolCallFailed(call.id, error),))
-
-
-def _admit_approved(open_call: OpenCall, ruling: Ruling) -> Effect:
-    """Judge again what was approved: a deny still wins, and only the approved arguments run."""
-    call = open_call.call
-    match ruling:
-        case Run(arguments, effect, coerced) | Ask(arguments, effect, _, coerced):
-            if call_digest(call.name, arguments) != open_call.digest:
-                return _deny(call, "approval", "the arguments are not those that were approved")
-            return _call(open_call, arguments, effect, coerced)
-        case Refuse(by, reason):
-            return _deny(call, by, reason)
-        case Reject(error):
-            return Record((ToolCallFailed(call.id, error),))
-
-
-def _run_again(open_call: OpenCall, ruling: Ruling) -> Effect:
-    """A lost call that is safe to repeat keeps its approval, if it had one."""
-    if open_call.digest is not None:
-        return _admit_approved(open_call, ruling)
-    match ruling:
-        case Run(arguments, effect, coerced):
-            return _call(open_call, arguments, effect, coerced)
-        case Ask(arguments, _, reason):
-            asked = call_digest(open_call.call.name, arguments)
-            return AskApproval(open_call.call, arguments, asked, reason)
-        case Refuse(by, reason):
-            return _deny(open_call.call, by, reason)
-        case Reject(error):
-            return Record((ToolCallFailed(open_call.call.id, error),))
-
-
-def _recover(open_call: OpenCall) -> Effect:
-    """A call that may have acted is repeated only where its declared effect makes that safe."""
-    call_id = open_call.call.id
-    if may_repeat(open_call.effect):
-        return Record((ToolCallInterrupted(call_id, "repeat"),))
-    unknown = ToolCallFailed(call_id, UNKNOWN_OUTCOME)
-    return Record((ToolCallInterrupted(call_id, "tell_model"), unknown))
-
-
-def _deny(call: ToolCall, by: str, reason: str) -> Effect:
-    return Record((ToolCallDenied(call.id, by, reason),))
-
-
 def _decide_message(state: State, rules: Rules) -> tuple[Effect, ...]:
+    if checked := _check_bounds(state, rules):
+        return checked
     if state.failure:
         return _decide_retry(state, state.failure, rules)
     if not state.step_open and state.step >= rules.limits.max_steps:
         return (End(RunIncomplete("max_steps", Output(state.text), state.usage)),)
+    if not state.step_open and (circle := _circle(state, rules)):
+        return (circle,)
     opening: Iterable[Event] = () if state.step_open else (StepStarted(state.step + 1),)
     return (CallModel(ids.message_id(state.messages_started + 1), tuple(opening)),)
+
+
+def _check_bounds(state: State, rules: Rules) -> tuple[Effect, ...]:
+    """Keep the run within its own bounds; without a price, one in money can't be kept at all."""
+    if rules.unpriced and rules.limits.max_cost_usd_micros is not None:
+        return (End(RunFailed(_unpriced(rules.unpriced), state.usage)),)
+    if over := bounds.exceeded(state, rules.limits):
+        return (Record((over,)),)
+    nearly = bounds.warnings(state, rules.limits)
+    return (Record(nearly),) if nearly else ()
+
+
+def _unpriced(model: str) -> Failure:
+    return Failure(
+        "unpriced_model",
+        f"the run has a bound on its cost, and nobody knows what {model} costs; name its price in"
+        " a prices file",
+    )
+
+
+def _circle(state: State, rules: Rules) -> Effect | None:
+    """Step in where the run turns in a circle, if the agent wants that."""
+    wanted = rules.loop_detection
+    circle = circle_in(state.trail, wanted, rules.repeat_allowed) if wanted else None
+    if wanted is None or circle is None:
+        return None
+    seen = LoopDetected(
+        circle.pattern, circle.tools, circle.count, wanted.action, notice_of(circle)
+    )
+    if wanted.action == "warn":
+        return Record((seen,))
+    return End(RunIncomplete("loop", Output(state.text), state.usage), (seen,))
 
 
 def _decide_retry(state: State, failure: Failure, rules: Rules) -> tuple[Effect, ...]:
@@ -266,12 +289,31 @@ def _decide_retry(state: State, failure: Failure, rules: Rules) -> tuple[Effect,
     return (CallModel(message_id, (retried,), wait_s),)
 
 
-def _end(state: State) -> End:
-    """The model asked for nothing more: the run ends with what it said."""
+def _answer(state: State, rule: AnswerRule | None) -> Effect:
+    """The model asked for nothing more: the run ends with what it said, if that is an answer."""
     closing = (StepCompleted(state.step),)
     output = Output(state.text)
     if state.finish_reason == "length":
         return End(RunIncomplete("output_tokens", output, state.usage), closing)
     if state.finish_reason == "content_filter":
         return End(RunIncomplete("content_filter", output, state.usage), closing)
-    return End(RunCompleted(output, state.usage, state.finish_reason), closing)
+    if rule is None:
+        return End(RunCompleted(output, state.usage, state.finish_reason), closing)
+    match rule.read(state.text):
+        case Fits(value):
+            answered = Output(state.text, value)
+            return End(RunCompleted(answered, state.usage, state.finish_reason), closing)
+        case Misfits(error):
+            if state.corrections >= rule.retries:
+                return End(RunIncomplete("structured_output", output, state.usage), closing)
+            return Record((_correction(state, error),))
+
+
+def _correction(state: State, error: str) -> StructuredRetried:
+    message_id = ids.message_id(state.messages_started)
+    notice = (
+        f"Your answer does not fit the JSON Schema that was asked for: {error}. Answer again, with"
+        " nothing but JSON that fits it."
+    )
+    failure = Failure("invalid_answer", error, retryable=True)
+    return StructuredRetried(message_id, state.corrections + 1, failure, notice)

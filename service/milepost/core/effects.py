@@ -17,6 +17,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class ScreenInput:
+    """Have the guardrails look at the input, in a log that says so already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenCall:
+    """Have the guardrails look at a call with these coerced arguments, as above."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
 class CallModel:
     """Ask the model for the message; `opening` goes into the log before the call."""
 
@@ -78,4 +91,15 @@ class End:
     events: tuple[Event, ...] = ()
 
 
-Effect = Record | CallModel | CallTool | CompressResult | AskApproval | Park | Cancel | End
+Effect = (
+    Record
+    | ScreenInput
+    | ScreenCall
+    | CallModel
+    | CallTool
+    | CompressResult
+    | AskApproval
+    | Park
+    | Cancel
+    | End
+)

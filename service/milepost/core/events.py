@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from milepost.core.agents import LoopAction, StructuredOutput
 from milepost.core.json import Json
+from milepost.core.loops import Pattern
 from milepost.core.messages import Image, Role, Sealed, ToolKind
 from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
@@ -17,6 +19,7 @@ from milepost.core.usage import Usage
 WaitCause = Literal["approval", "client_tool", "operator"]
 ResumeWhy = Literal["approval", "client_tool", "crash", "outage", "drain", "cancel", "retry"]
 ApprovalAnswer = Literal["approve", "deny"]
+GuardedPlace = Literal["input", "output", "tool_arguments", "tool_results"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class RunQueued:
-    """A client asked for this. `deadline_ms` is Unix time."""
+    """A client asked for this. `deadline_ms` is Unix time.
+
+    `response_format` takes the place of the agent's own; without `cache` no reply is looked up.
+    """
 
     type: ClassVar = "run.queued"
     agent: str
@@ -59,6 +65,8 @@ class RunQueued:
     reason: str = "ready"
     user: str | None = None
     deadline_ms: int | None = None
+    response_format: StructuredOutput | None = None
+    cache: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,14 @@ class RunCancelling:
 
 
 @dataclass(frozen=True, slots=True)
+class RunFailing:
+    """The run can't go on; what is in hand is being stopped."""
+
+    type: ClassVar = "run.failing"
+    error: Failure
+
+
+@dataclass(frozen=True, slots=True)
 class RunRetried:
     """An operator sent a run on that had crashed its workers."""
 
@@ -116,12 +132,15 @@ class RunRetried:
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
-    """The run answered: as its model stopped, or with a tool's result that is `terminal`."""
+    """The run answered: as its model stopped, or with a tool's result that is `terminal`.
+
+    `routed`: the agent only chooses, and the calls that it asked for are the answer.
+    """
 
     type: ClassVar = "run.completed"
     output: Output
     usage: Usage
-    finish_reason: FinishReason | Literal["terminal"] = "stop"
+    finish_reason: FinishReason | Literal["terminal", "routed"] = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +192,26 @@ class SessionLoaded:
 
 
 @dataclass(frozen=True, slots=True)
+class InputScreening:
+    """The agent's guardrails are about to look at the input."""
+
+    type: ClassVar = "input.screening"
+
+
+@dataclass(frozen=True, slots=True)
+class InputScreened:
+    """What the guardrails made of the input: `blocked` says why the run may not go on with it.
+
+    `input` is what the model reads in its place where they changed it.
+    """
+
+    type: ClassVar = "input.screened"
+    blocked: str | None = None
+    input: tuple[InputMessage, ...] | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
 class StepStarted:
     """One model call, and the tool calls that it asks for, begin."""
 
@@ -199,7 +238,10 @@ class MessageStarted:
 
 @dataclass(frozen=True, slots=True)
 class MessageCompleted:
-    """The model's full text, and what it took; `sealed` goes back to its vendor as it is."""
+    """The model's full text, and what it took; `sealed` goes back to its vendor as it is.
+
+    `answered_by` is a fallback's `provider/model`, None where the model that was asked answered.
+    """
 
     type: ClassVar = "message.completed"
     message_id: str
@@ -210,6 +252,7 @@ class MessageCompleted:
     response_id: str = ""
     first_delta_ms: int | None = None
     sealed: tuple[Sealed, ...] = ()
+    answered_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +287,66 @@ class ModelRetried:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFellBack:
+    """A model gave no reply, and another one was asked; both are `provider/model`."""
+
+    type: ClassVar = "model.fell_back"
+    message_id: str
+    failed: str
+    chosen: str
+    error: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredRetried:
+    """The answer did not fit the schema; the model is told `notice` and asked once more."""
+
+    type: ClassVar = "structured.retried"
+    message_id: str
+    attempt: int
+    error: Failure
+    notice: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDetected:
+    """The run turns in a circle; with `warn` the model is told `notice`, with `stop` it ends."""
+
+    type: ClassVar = "loop.detected"
+    pattern: Pattern
+    tools: tuple[str, ...]
+    count: int
+    action: LoopAction
+    notice: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetWarning:
+    """Much of a budget is spent: `spent` of `of`, in the unit that `limit` names.
+
+    `budget` is its id, or `run` for one of the run's own limits.
+    """
+
+    type: ClassVar = "budget.warning"
+    budget: str
+    limit: str
+    spent: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetExceeded:
+    """A budget has nothing left for what comes next, so the run ends with what it has."""
+
+    type: ClassVar = "budget.exceeded"
+    budget: str
+    limit: str
+    spent: int
+    of: int
+    resets_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CacheHit:
     """The message was answered from the cache; `age_s` is how old the answer is."""
 
@@ -275,6 +378,28 @@ class PolicyDecided:
     call_id: str
     verdict: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallScreening:
+    """The agent's guardrails are about to look at a call."""
+
+    type: ClassVar = "tool_call.screening"
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallScreened:
+    """What the guardrails made of a call: `blocked` says why it may not be made.
+
+    `arguments` takes the place of the model's where they changed them.
+    """
+
+    type: ClassVar = "tool_call.screened"
+    call_id: str
+    blocked: str | None = None
+    arguments: Mapping[str, Json] | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +478,17 @@ class GuardrailTriggered:
     action: str
     reason: str
     call_id: str | None = None
+    place: GuardedPlace = "tool_results"
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """Something of its own that a tool tells whoever follows the run."""
+
+    type: ClassVar = "custom"
+    call_id: str
+    name: str
+    value: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,9 +577,12 @@ Event = (
     | RunRetrying
     | RunWaiting
     | RunCancelling
+    | RunFailing
     | RunRetried
     | Terminal
     | SessionLoaded
+    | InputScreening
+    | InputScreened
     | StepStarted
     | StepCompleted
     | MessageStarted
@@ -451,14 +590,22 @@ Event = (
     | MessageAborted
     | ReasoningCompleted
     | ModelRetried
+    | ModelFellBack
+    | StructuredRetried
+    | LoopDetected
+    | BudgetWarning
+    | BudgetExceeded
     | CacheHit
     | ToolCallRequested
+    | ToolCallScreening
+    | ToolCallScreened
     | PolicyDecided
     | ToolCallStarted
     | ToolCallCompleted
     | ToolResultCompressing
     | ToolResultCompressed
     | ArtifactCreated
+    | Custom
     | GuardrailTriggered
     | ToolCallFailed
     | ToolCallDenied

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from milepost.core.agents import Compression, Limits
+from milepost.core.agents import Compression, Limits, LoopDetection
 from milepost.core.events import Failure
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
@@ -48,9 +48,44 @@ Ruling = Run | Ask | Refuse | Reject
 
 
 @dataclass(frozen=True, slots=True)
+class Fits:
+    """An answer in its structured form."""
+
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Misfits:
+    """Why an answer does not fit the schema, in words for the model."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRule:
+    """How an answer is read, and how often a model may be told that one does not fit; pure."""
+
+    read: Callable[[str], Fits | Misfits]
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
-    """What the agent's owner allows. `judge` validates, then judges, and must be pure."""
+    """What the agent's owner allows. `judge` validates, then judges, and must be pure.
+
+    `unpriced` names the model if nobody knows what it costs; `repeat_allowed` are the tools that
+    may be called again and again; `active_deadline_ms` (Unix time) bounds the work itself.
+    """
 
     judge: Callable[[ToolCall], Ruling]
     limits: Limits = field(default_factory=Limits)
     compression: Compression | None = None
+    parallel_tools: bool = True
+    routing_only: bool = False
+    answer: AnswerRule | None = None
+    loop_detection: LoopDetection | None = None
+    repeat_allowed: frozenset[str] = frozenset()
+    screens_input: bool = False
+    screens_calls: bool = False
+    unpriced: str | None = None
+    active_deadline_ms: int | None = None

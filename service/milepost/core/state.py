@@ -7,6 +7,7 @@ from functools import reduce
 
 import orjson
 
+from milepost.core.agents import StructuredOutput
 from milepost.core.copying import replace
 from milepost.core.events import (
     ApprovalDecided,
@@ -14,13 +15,21 @@ from milepost.core.events import (
     ApprovalRequested,
     ApprovalWithdrawn,
     ArtifactCreated,
+    BudgetExceeded,
+    BudgetWarning,
     CacheHit,
+    Custom,
     Event,
     Failure,
     GuardrailTriggered,
+    InputMessage,
+    InputScreened,
+    InputScreening,
+    LoopDetected,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
+    ModelFellBack,
     ModelRetried,
     PolicyDecided,
     ReasoningCompleted,
@@ -29,6 +38,7 @@ from milepost.core.events import (
     RunCompleted,
     RunExpired,
     RunFailed,
+    RunFailing,
     RunIncomplete,
     RunQueued,
     RunResumed,
@@ -39,16 +49,20 @@ from milepost.core.events import (
     SessionLoaded,
     StepCompleted,
     StepStarted,
+    StructuredRetried,
     ToolCallCompleted,
     ToolCallDenied,
     ToolCallFailed,
     ToolCallInterrupted,
     ToolCallRequested,
+    ToolCallScreened,
+    ToolCallScreening,
     ToolCallStarted,
     ToolResultCompressed,
     ToolResultCompressing,
 )
 from milepost.core.json import Json
+from milepost.core.loops import TRAIL_MAX, Footprint
 from milepost.core.messages import Message, ToolCall
 from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
@@ -59,6 +73,7 @@ class CallStatus(StrEnum):
     """How far a tool call has come."""
 
     REQUESTED = "requested"
+    SCREENING = "screening"  # The guardrails look at it.
     ASKED = "asked"
     APPROVED = "approved"
     DENIED = "denied"
@@ -75,7 +90,9 @@ class OpenCall:
     """A call of the present step. `content` is what the model is told, once there is something.
 
     `long` is a result's length in characters as long as it may still be made shorter: errors,
-    denials, terminal results and what was compressed already stay as they are.
+    denials, terminal results and what was compressed already stay as they are. `whole` is what the
+    tool itself brought. `screened`: the guardrails have looked at it, and `blocked` says what they
+    have against it.
     """
 
     call: ToolCall
@@ -89,13 +106,19 @@ class OpenCall:
     denied_by: str = ""
     denial: str = ""
     content: str = ""
+    whole: str = ""
     terminal: bool = False
     long: int = 0
+    screened: bool = False
+    blocked: str | None = None
 
 
 @dataclass(frozen=True)  # Without slots, as all that is copied with every event.
 class State:
-    """A run, folded. `messages` begins with the input; `calls` are those of the present step."""
+    """A run, folded. `messages` begins with the input; `calls` are those of the present step.
+
+    `trail` is what its calls have come to lately; `tool_calls` counts those that were begun.
+    """
 
     messages: tuple[Message, ...] = ()
     calls: Mapping[str, OpenCall] = field(default_factory=dict)
@@ -114,8 +137,19 @@ class State:
     failure: Failure | None = None
     denials: Mapping[str, str] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+    response_format: StructuredOutput | None = None
+    cache: bool = True
+    screening: bool = False
+    screened: bool = False
+    blocked: str | None = None
+    corrections: int = 0
+    trail: tuple[Footprint, ...] = ()
+    tool_calls: int = 0
+    warned: frozenset[str] = frozenset()
+    exceeded: bool = False
     waiting: bool = False
     cancelling: RunCancelling | None = None
+    failing: Failure | None = None
     ended: bool = False
 
     @property
@@ -134,8 +168,13 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
     """Return the state after `event`. Total: every event is legal, because it already happened."""
     match event:
         case RunQueued():
-            said = tuple(Message(t.role, t.content, images=t.images) for t in event.input)
-            return replace(state, messages=said, deadline_ms=event.deadline_ms)
+            return replace(
+                state,
+                messages=_said(event.input),
+                deadline_ms=event.deadline_ms,
+                response_format=event.response_format,
+                cache=event.cache,
+            )
         case RunStarted():
             return replace(state, attempt=event.attempt)
         case RunResumed():
@@ -146,10 +185,16 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return replace(state, waiting=True)
         case RunCancelling():
             return replace(state, cancelling=event)
+        case RunFailing(error):
+            return replace(state, failing=error)
         case RunCompleted() | RunIncomplete() | RunFailed() | RunCancelled() | RunExpired():
             return replace(state, ended=True, waiting=False)
         case SessionLoaded(turns):
             return replace(state, history_turns=turns)
+        case InputScreening():
+            return replace(state, screening=True)
+        case InputScreened():
+            return _screen(state, event)
         case StepStarted(index):
             return replace(state, step=index, step_open=True, replied=False, calls={})
         case StepCompleted():
@@ -163,8 +208,20 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return _reply(state, event)
         case MessageAborted():
             return _abort(state, event)
+        case StructuredRetried():
+            return _correct(state, event)
+        case LoopDetected():
+            return _notice(state, event)
+        case BudgetWarning():
+            return replace(state, warned=state.warned | {event.limit})
+        case BudgetExceeded():
+            return replace(state, exceeded=True)
         case ToolCallRequested():
             return _request(state, event)
+        case ToolCallScreening(call_id):
+            return _mark(state, call_id, status=CallStatus.SCREENING)
+        case ToolCallScreened():
+            return _screen_call(state, event)
         case ToolCallStarted():
             return _start(state, event)
         case ToolCallCompleted():
@@ -199,9 +256,11 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             RunRetrying()
             | ReasoningCompleted()
             | ModelRetried()
+            | ModelFellBack()
             | CacheHit()
             | PolicyDecided()
             | ArtifactCreated()
+            | Custom()
             | GuardrailTriggered()
         ):
             return state
@@ -240,16 +299,54 @@ def _resume(state: State, event: RunResumed) -> State:
         calls=calls,
         attempt=event.attempt,
         message_lost=state.open_message is not None,
+        screening=False,
         crashes=state.crashes + 1 if event.why == "crash" else state.crashes,
         waiting=False,
     )
 
 
-# Making a result shorter has no effect on the world: it is simply done again.
+# Making a result shorter has no effect on the world, nor has looking at a call: both are simply
+# done again.
 _AFTER_A_LOSS = {
+    CallStatus.SCREENING: CallStatus.REQUESTED,
     CallStatus.STARTED: CallStatus.LOST,
     CallStatus.COMPRESSING: CallStatus.DONE,
 }
+
+
+def _said(given: Iterable[InputMessage]) -> tuple[Message, ...]:
+    return tuple(Message(turn.role, turn.content, images=turn.images) for turn in given)
+
+
+def _screen(state: State, event: InputScreened) -> State:
+    """What was blocked is no part of the conversation: neither this run's nor a later one's."""
+    messages = state.messages if event.input is None else _said(event.input)
+    return replace(
+        state,
+        messages=() if event.blocked else messages,
+        screening=False,
+        screened=True,
+        blocked=event.blocked,
+        usage=state.usage + event.usage,
+    )
+
+
+def _correct(state: State, event: StructuredRetried) -> State:
+    """The model is asked again within the step: to put an answer right costs no step."""
+    return replace(
+        state,
+        messages=(*state.messages, Message("user", event.notice)),
+        replied=False,
+        corrections=event.attempt,
+    )
+
+
+def _notice(state: State, event: LoopDetected) -> State:
+    """The trail begins anew: what was told of once is not told of again with each call."""
+    messages = state.messages
+    if event.action == "warn":
+        messages = (*messages, Message("user", event.notice))
+    return replace(state, messages=messages, trail=())
 
 
 def _reply(state: State, event: MessageCompleted) -> State:
@@ -293,21 +390,38 @@ def _request(state: State, event: ToolCallRequested) -> State:
     return replace(state, messages=(*before, asked), calls={**state.calls, call.id: OpenCall(call)})
 
 
+def _screen_call(state: State, event: ToolCallScreened) -> State:
+    call = state.calls[event.call_id].call
+    if event.arguments is not None:
+        call = replace(call, arguments=event.arguments)
+    screened = _mark(
+        state,
+        event.call_id,
+        status=CallStatus.REQUESTED,
+        call=call,
+        screened=True,
+        blocked=event.blocked,
+    )
+    return replace(screened, usage=state.usage + event.usage)
+
+
 def _start(state: State, event: ToolCallStarted) -> State:
-    by_client = state.calls[event.call_id].call.kind == "client"
-    return _mark(
+    open_call = state.calls[event.call_id]
+    by_client = open_call.call.kind == "client"
+    started = _mark(
         state,
         event.call_id,
         status=CallStatus.AWAITED if by_client else CallStatus.STARTED,
         attempt=event.attempt,
         effect=event.effect,
     )
+    return replace(started, tool_calls=state.tool_calls + (open_call.attempt == 0))
 
 
 def _complete(state: State, event: ToolCallCompleted) -> State:
     content = told(event.result)
     long = 0 if event.terminal else len(content)
-    return _answer(state, event.call_id, content, terminal=event.terminal, long=long)
+    return _answer(state, event.call_id, content, whole=content, terminal=event.terminal, long=long)
 
 
 def _compress(state: State, event: ToolResultCompressed) -> State:
@@ -354,8 +468,19 @@ def _refuse(state: State, call_id: str, by: str, reason: str) -> State:
 
 
 def _close_step(state: State) -> State:
-    messages = (*state.messages, *_results(state.calls))
-    return replace(state, messages=messages, calls={}, step_open=False)
+    if not state.calls:
+        return replace(state, step_open=False)
+    made = (
+        Footprint(each.call.name, each.call.arguments, each.whole or each.content)
+        for each in state.calls.values()
+    )
+    return replace(
+        state,
+        messages=(*state.messages, *_results(state.calls)),
+        trail=(*state.trail, *made)[-TRAIL_MAX:],
+        calls={},
+        step_open=False,
+    )
 
 
 def _mark(state: State, call_id: str, **changes: object) -> State:

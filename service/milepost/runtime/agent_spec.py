@@ -1,18 +1,29 @@
 """An agent as people write it: in a request, or in a file that is applied at start."""
 
 import re
-from dataclasses import asdict, fields
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from milepost.core.agents import Agent, Compression, Limits
+from milepost.core.agents import (
+    Agent,
+    Compression,
+    Limits,
+    LoopAction,
+    LoopDetection,
+    StopRule,
+    StructuredOutput,
+    StructureMode,
+)
 from milepost.core.errors import InvalidError
 from milepost.core.policy import Policy
 from milepost.providers.catalog import Catalog
+from milepost.runtime.structured import require_judged
 from milepost.tools import Registry
 
 TTL_S_MAX = 30 * 86_400
+COUNT_MAX = 2**53 - 1
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
 Glob = Annotated[str, Field(min_length=1, max_length=200)]
@@ -62,6 +73,44 @@ class CompressionSpec(Spec):
         return None if model is None else _checked_model(model)
 
 
+class ResponseFormatSpec(Spec):
+    """The JSON Schema that answers must fit."""
+
+    type: Literal["json_schema"] = "json_schema"
+    fits: Annotated[dict[str, Any], Field(alias="schema")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "answer"
+    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    mode: StructureMode = "auto"
+
+    @field_validator("fits")
+    @classmethod
+    def _can_be_judged(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        try:
+            require_judged(schema)
+        except InvalidError as error:
+            raise ValueError(str(error)) from error
+        return schema
+
+
+Turns = Annotated[int, Field(ge=2, le=30)]
+
+
+class LoopDetectionSpec(Spec):
+    """After how many rounds a run turns in a circle, and what is done then."""
+
+    repeat: Turns = 3
+    stall: Turns = 3
+    ping_pong: Turns = 3
+    action: LoopAction = "warn"
+
+
+class StopRuleSpec(Spec):
+    """A tool result that ends the run: of which tools, and with what text in it."""
+
+    tool: Glob
+    contains: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+
+
 class LimitsSpec(Spec):
     """The bounds of a run; what is not named keeps its default. Durations are in seconds."""
 
@@ -73,6 +122,19 @@ class LimitsSpec(Spec):
     approval_ttl_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     max_output_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    stop_sequences: (
+        Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=16)]
+        | None
+    ) = None
+    reasoning_effort: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,40}$")] | None = None
+    model_timeout_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    max_model_calls: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=COUNT_MAX)] | None = None
+    max_cost_usd_micros: Annotated[int, Field(ge=1, le=COUNT_MAX)] | None = None
+    active_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
+    warn_at: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 class AgentSpec(Spec):
@@ -85,6 +147,12 @@ class AgentSpec(Spec):
     policy: PolicySpec | None = None
     cache: CacheSpec | None = None
     compression: CompressionSpec | None = None
+    fallbacks: Annotated[list[str], Field(max_length=10)] = []
+    parallel_tools: bool = True
+    routing_only: bool = False
+    response_format: ResponseFormatSpec | None = None
+    loop_detection: LoopDetectionSpec | None = None
+    stop_when: Annotated[list[StopRuleSpec], Field(max_length=50)] = []
     limits: LimitsSpec = LimitsSpec()
     metadata: Metadata = {}
 
@@ -92,6 +160,11 @@ class AgentSpec(Spec):
     @classmethod
     def _has_provider(cls, model: str) -> str:
         return _checked_model(model)
+
+    @field_validator("fallbacks")
+    @classmethod
+    def _have_providers(cls, models: list[str]) -> list[str]:
+        return [_checked_model(model) for model in models]
 
     @field_validator("tools")
     @classmethod
@@ -109,7 +182,6 @@ def _checked_model(model: str) -> str:
 
 def agent_of(spec: AgentSpec) -> Agent:
     """Return the agent that the spec describes, without an id or a version yet."""
-    given = {name: value for name, value in spec.limits.model_dump().items() if value is not None}
     policy, compression = spec.policy, spec.compression
     return Agent(
         id="",
@@ -121,13 +193,36 @@ def agent_of(spec: AgentSpec) -> Agent:
         policy=Policy(tuple(policy.deny), tuple(policy.ask), tuple(policy.allow))
         if policy
         else None,
-        limits=Limits(**given),
+        limits=limits_of(spec.limits),
         cache_ttl_s=spec.cache.ttl_s if spec.cache else None,
         compression=Compression(compression.model or spec.model, compression.threshold_chars)
         if compression
         else None,
+        fallbacks=tuple(spec.fallbacks),
+        parallel_tools=spec.parallel_tools,
+        routing_only=spec.routing_only,
+        response_format=structured_of(spec.response_format),
+        loop_detection=LoopDetection(**spec.loop_detection.model_dump())
+        if spec.loop_detection
+        else None,
+        stop_when=tuple(StopRule(rule.tool, rule.contains) for rule in spec.stop_when),
         metadata=spec.metadata,
     )
+
+
+def limits_of(spec: LimitsSpec) -> Limits:
+    """Return the limits that the spec names, with the defaults of the others."""
+    given = {name: value for name, value in spec.model_dump().items() if value is not None}
+    if "stop_sequences" in given:
+        given["stop_sequences"] = tuple(given["stop_sequences"])
+    return Limits(**given)
+
+
+def structured_of(spec: ResponseFormatSpec | None) -> StructuredOutput | None:
+    """Return what the spec says of answers."""
+    if spec is None:
+        return None
+    return StructuredOutput(spec.fits, spec.name, spec.retries, spec.mode)
 
 
 def require_known(agent: Agent, tools: Registry, providers: Catalog) -> Agent:
@@ -135,6 +230,8 @@ def require_known(agent: Agent, tools: Registry, providers: Catalog) -> Agent:
     _require_provider(agent.model, providers, "/model")
     if agent.compression:
         _require_provider(agent.compression.model, providers, "/compression/model")
+    for index, model in enumerate(agent.fallbacks):
+        _require_provider(model, providers, f"/fallbacks/{index}")
     unknown = [name for name in agent.tools if name not in tools]
     if unknown:
         raise InvalidError(
@@ -170,6 +267,17 @@ def show_spec(agent: Agent) -> dict[str, Any]:
         else {"deny": list(policy.deny), "ask": list(policy.ask), "allow": list(policy.allow)},
         "cache": None if agent.cache_ttl_s is None else {"ttl_s": agent.cache_ttl_s},
         "compression": None if compression is None else asdict(compression),
-        "limits": {field.name: getattr(agent.limits, field.name) for field in fields(agent.limits)},
+        "fallbacks": list(agent.fallbacks),
+        "parallel_tools": agent.parallel_tools,
+        "routing_only": agent.routing_only,
+        "response_format": show_format(agent.response_format),
+        "loop_detection": asdict(agent.loop_detection) if agent.loop_detection else None,
+        "stop_when": [asdict(rule) for rule in agent.stop_when],
+        "limits": {**asdict(agent.limits), "stop_sequences": list(agent.limits.stop_sequences)},
         "metadata": dict(agent.metadata),
     }
+
+
+def show_format(wanted: StructuredOutput | None) -> dict[str, Any] | None:
+    """Return a response format in the words of its spec."""
+    return {"type": "json_schema", **asdict(wanted)} if wanted else None

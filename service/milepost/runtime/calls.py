@@ -1,7 +1,9 @@
 """What is done in the world: a model called, a tool run; each with the events that tell of it."""
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from milepost.core import ids
@@ -14,6 +16,7 @@ from milepost.core.events import (
     Failure,
     MessageAborted,
     MessageCompleted,
+    ModelFellBack,
     ReasoningCompleted,
     ToolCallCompleted,
     ToolCallFailed,
@@ -23,6 +26,7 @@ from milepost.core.json import Json, clean, clean_text
 from milepost.core.messages import ToolKind
 from milepost.core.model import CacheHit as CachedDelta
 from milepost.core.model import (
+    FellBack,
     ModelRequest,
     Provider,
     ReasoningDelta,
@@ -65,6 +69,8 @@ class ModelCall:
         self._agent = agent
         self._step = step
         self._kind_of = kind_of
+        self._answering = agent.model
+        self._fallen: list[Event] = []
 
     async def perform(
         self,
@@ -84,29 +90,39 @@ class ModelCall:
         first_ms: int | None = None
         age_s: float | None = None
         try:
-            async for delta in provider.stream(request):
-                if first_ms is None:
-                    first_ms = clock()
-                assembly.feed(delta)
-                match delta:
-                    case CachedDelta(age_s):
-                        pass
-                    case TextDelta(piece) if age_s is None:
-                        text.write(clean_text(piece))
-                    case ReasoningDelta(piece) if age_s is None:
-                        thought.write(clean_text(piece))
-                    case _:
-                        pass  # What only the whole reply needs: a cached one is there at once.
-            reply = assembly.reply()
+            async with within(self._agent.limits.model_timeout_s, self._agent.model):
+                async for delta in provider.stream(request):
+                    if isinstance(delta, FellBack):
+                        self._fall_back(delta)
+                        continue
+                    if first_ms is None:
+                        first_ms = clock()
+                    assembly.feed(delta)
+                    match delta:
+                        case CachedDelta(age_s):
+                            pass
+                        case TextDelta(piece) if age_s is None:
+                            text.write(clean_text(piece))
+                        case ReasoningDelta(piece) if age_s is None:
+                            thought.write(clean_text(piece))
+                        case _:
+                            pass  # What only the whole reply needs: a cached one is there at once.
+                reply = assembly.reply()
         except ProviderError as error:
             failure = _failure(error)
             usage = usage_of_failure(error, spoken=first_ms is not None)
-            return [MessageAborted(message_id, failure.message, failure, usage)]
+            return [*self._fallen, MessageAborted(message_id, failure.message, failure, usage)]
         finally:
             text.close()
             thought.close()
         delay_ms = None if first_ms is None else first_ms - started_ms
         return self._told(reply, pricing, delay_ms, age_s)
+
+    def _fall_back(self, delta: FellBack) -> None:
+        self._answering = delta.chosen
+        failure = Failure(delta.code, clean_text(delta.message), retryable=True)
+        fell = ModelFellBack(self._effect.message_id, delta.failed, delta.chosen, failure)
+        self._fallen.append(fell)
 
     def _told(
         self, reply: Reply, pricing: Pricing, first_delta_ms: int | None, age_s: float | None
@@ -124,13 +140,15 @@ class ModelCall:
                 message_id=message_id,
                 content=clean_text(reply.text),
                 finish_reason=reply.finish_reason,
-                usage=_priced(reply, pricing, self._agent),
+                usage=priced(reply, pricing, self._answering),
                 model=clean_text(reply.model),
                 response_id=clean_text(reply.response_id),
                 first_delta_ms=first_delta_ms,
                 sealed=reply.sealed,
+                answered_by=None if self._answering == self._agent.model else self._answering,
             )
         )
+        events += self._fallen
         if reply.reasoning:
             events.append(ReasoningCompleted(message_id, clean_text(reply.reasoning)))
         events += [self._requested(index, call) for index, call in enumerate(reply.calls)]
@@ -154,14 +172,36 @@ class ModelCall:
         )
 
 
-def _priced(reply: Reply, pricing: Pricing, agent: Agent) -> Usage:
-    """Return what the reply took, in money too; a cached one shows what it saved."""
+@asynccontextmanager
+async def within(limit_s: float | None, model: str) -> AsyncIterator[None]:
+    """Raise `ProviderError` where a whole reply takes longer than `limit_s`; None: no bound."""
+    scope = asyncio.timeout(limit_s)
+    try:
+        async with scope:
+            yield
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise ProviderError(
+            f"{model} had not answered whole within {limit_s:g} s; allow it more time with the"
+            " agent's limit model_timeout_s, or ask for less",
+            code="provider_timeout",
+            retryable=True,
+        ) from None
+
+
+def priced(reply: Reply, pricing: Pricing, model: str) -> Usage:
+    """Return what the reply of `model`, `provider/model`, took, in money too.
+
+    A cached one shows what it saved.
+    """
     usage = reply.usage
+    provider, _, name = model.partition("/")
     if reply.cached:
         full = Usage(usage.saved_input_tokens, usage.saved_output_tokens)
-        saved = pricing.cost_nanos(agent.provider, agent.model_name, full)
+        saved = pricing.cost_nanos(provider, name, full)
         return replace(usage, saved_cost_nanos=saved or 0)
-    cost = pricing.cost_nanos(agent.provider, agent.model_name, usage)
+    cost = pricing.cost_nanos(provider, name, usage)
     unpriced = 1 if cost is None else 0
     return replace(usage, model_calls=1, cost_nanos=cost or 0, unpriced_calls=unpriced)
 

@@ -14,7 +14,7 @@ from milepost.providers.assemble import Assembly
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
 from milepost.runtime import notices
-from milepost.runtime.calls import usage_of_failure
+from milepost.runtime.calls import priced, usage_of_failure
 from milepost.store.records import Claim
 
 SUMMARY_TOKENS_MIN = 128
@@ -51,7 +51,7 @@ class Compressor:
             return self._cut(effect, type(error).__name__, usage)
         except Exception as error:
             return self._cut(effect, type(error).__name__, UNKNOWN)
-        usage = self._priced(effect.opening.model, reply)
+        usage = priced(reply, self._pricing, effect.opening.model)
         summary = clean_text(reply.text).strip()
         if reply.finish_reason == "length":
             return self._cut(effect, "the summary reached its bound", usage)
@@ -87,12 +87,6 @@ class Compressor:
         chars = effect.opening.chars
         marked = f"[truncated from {chars} chars; compression failed] {head}"
         return replace(_told(effect, marked, usage), fallback=why)
-
-    def _priced(self, model: str, reply: Reply) -> Usage:
-        provider, _, name = model.partition("/")
-        cost = self._pricing.cost_nanos(provider, name, reply.usage)
-        unpriced = 1 if cost is None else 0
-        return replace(reply.usage, model_calls=1, cost_nanos=cost or 0, unpriced_calls=unpriced)
 
 
 def _told(effect: CompressResult, marked: str, usage: Usage) -> ToolResultCompressed:

@@ -1,11 +1,13 @@
 """What is told of a call that was cancelled though nobody who may asked for it."""
 
-from milepost.core.effects import CallModel, CallTool, CompressResult
+from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
 from milepost.core.events import (
     Event,
     Failure,
+    InputScreened,
     MessageAborted,
     ToolCallFailed,
+    ToolCallScreened,
     ToolResultCompressed,
 )
 from milepost.core.usage import UNKNOWN
@@ -17,6 +19,10 @@ _WHY = "it was cancelled from within"
 def cut_off(effect: Call) -> Event:
     """Return the event that ends the call: a message may be tried again, a result stays whole."""
     match effect:
+        case ScreenInput():
+            return InputScreened(blocked=_WHY)
+        case ScreenCall(call):
+            return ToolCallScreened(call.id, blocked=_WHY)
         case CallModel(message_id):
             failure = Failure("provider_error", _WHY, retryable=True)
             return MessageAborted(message_id, _WHY, failure, UNKNOWN)

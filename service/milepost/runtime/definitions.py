@@ -7,7 +7,14 @@ from typing import Any
 
 import orjson
 
-from milepost.core.agents import Agent, Compression, Limits
+from milepost.core.agents import (
+    Agent,
+    Compression,
+    Limits,
+    LoopDetection,
+    StopRule,
+    StructuredOutput,
+)
 from milepost.core.policy import Policy
 from milepost.runtime import direct
 from milepost.store import agents
@@ -27,7 +34,8 @@ def encode_definition(agent: Agent) -> str:
 def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
     """Return the agent that `encode_definition` wrote; what a later version added is dropped."""
     shown: dict[str, Any] = orjson.loads(definition)
-    compression = shown.get("compression")
+    compression, wanted = shown.get("compression"), shown.get("response_format")
+    circles = shown.get("loop_detection")
     return Agent(
         id=agent_id,
         version=version,
@@ -39,6 +47,12 @@ def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
         limits=_limits(shown.get("limits") or {}),
         cache_ttl_s=shown.get("cache_ttl_s"),
         compression=Compression(**compression) if compression else None,
+        fallbacks=tuple(shown.get("fallbacks", ())),
+        parallel_tools=shown.get("parallel_tools", True),
+        routing_only=shown.get("routing_only", False),
+        response_format=StructuredOutput(**wanted) if wanted else None,
+        loop_detection=LoopDetection(**circles) if circles else None,
+        stop_when=tuple(StopRule(**rule) for rule in shown.get("stop_when", ())),
         metadata=shown.get("metadata") or {},
     )
 
@@ -54,7 +68,10 @@ def _policy(shown: Mapping[str, Any] | None) -> Policy | None:
 
 
 def _limits(shown: Mapping[str, Any]) -> Limits:
-    return Limits(**{name: value for name, value in shown.items() if name in _LIMITS})
+    known = {name: value for name, value in shown.items() if name in _LIMITS}
+    if "stop_sequences" in known:
+        known["stop_sequences"] = tuple(known["stop_sequences"])
+    return Limits(**known)
 
 
 class Definitions:

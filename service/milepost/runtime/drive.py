@@ -1,54 +1,46 @@
 """One run in a worker's hands, from its claim to where it ends, waits or is handed back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import replace
 
 from milepost.core.agents import Agent
 from milepost.core.codec import decode
-from milepost.core.effects import CallModel, CallTool, CompressResult
-from milepost.core.errors import FencedError, InvalidError, OverloadedError
+from milepost.core.effects import CallTool
+from milepost.core.errors import FencedError, OverloadedError
 from milepost.core.events import (
     Event,
-    Failure,
     MessageAborted,
-    ModelRetried,
     RunResumed,
     RunRetrying,
     SessionLoaded,
 )
-from milepost.core.ids import idempotency_key
 from milepost.core.messages import Message
-from milepost.core.model import ModelRequest
-from milepost.core.prompt import prompt
 from milepost.core.repetition import may_repeat
+from milepost.core.rulings import Rules
 from milepost.core.state import State, evolve
-from milepost.core.usage import UNKNOWN
+from milepost.core.usage import UNKNOWN, Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
-from milepost.providers.catalog import Catalog
-from milepost.providers.pricing import Pricing
 from milepost.runtime import notices
-from milepost.runtime.answers import Answers
-from milepost.runtime.calls import ModelCall, live_progress, run_tool
-from milepost.runtime.compressing import Compressor
+from milepost.runtime.acts import Acts
 from milepost.runtime.cutoff import cut_off
 from milepost.runtime.history import History
-from milepost.runtime.journal import Journal, Ports, Stamped, folded
+from milepost.runtime.journal import Journal, Stamped, folded
 from milepost.runtime.letters import events_of
+from milepost.runtime.means import Means
 from milepost.runtime.permits import Identity, Listed, Permits
-from milepost.runtime.result_cache import ResultCache
 from milepost.runtime.rules import rules_for
 from milepost.runtime.settle import Call, Settlement, Settling
+from milepost.runtime.stops import Stops
+from milepost.runtime.worked_time import WorkedTime
 from milepost.store import log
 from milepost.store.log import InboxMovedError
 from milepost.store.records import Change, Claim, LogEntry
 from milepost.telemetry.logs import logger
 from milepost.telemetry.spans import SpanFold
-from milepost.tools import Approved, Invoker, Registry, ToolContext, preview
-from milepost.tools.artifacts import Emissions
+from milepost.tools import preview
 
 INBOX_POLL_S = 1.0
 LEASE_PAUSE_S = 0.1
@@ -56,36 +48,6 @@ DEADLINE_SLACK_S = 0.002
 SETTLE_TRIES_MAX = 100
 _TOOL_LOG = logger("tool")
 _TAKEN_OVER = frozenset({"crash", "outage", "drain"})
-
-
-class Lease(Protocol):
-    """What says whether this process may still act in the world."""
-
-    def check(self) -> None:
-        """Raise `FencedError` when the lease may have lapsed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What runs are driven with: everything that does not differ from run to run.
-
-    `tools` are the installation's; `tools_of` adds those that a tenant has declared itself, and
-    `permissions_of` says to whom the tenant permits which.
-    """
-
-    ports: Ports
-    providers: Catalog
-    tools: Registry
-    invoker: Invoker
-    pricing: Pricing
-    lease: Lease
-    drain_s: float = 20.0
-    lease_wait_s: float = 2.0  # Its thread tries twice a second while the database is away.
-    stop_s: float = 4.0  # More than the invoker needs, and less than a cancellation's grace.
-    content: bool = False
-    tools_of: Callable[[str], Awaitable[Registry]] | None = None
-    permissions_of: Callable[[str], Awaitable[Listed]] | None = None
-    results: ResultCache | None = None
 
 
 async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
@@ -100,7 +62,7 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
         entries = await means.ports.store.read(
             log.read_all(claim.tenant, claim.run_id, through=claim.head)
         )
-    state, event = State(), None
+    state, event, worked = State(), None, WorkedTime()
     spans = SpanFold(
         claim.run_id,
         claim.trace_parent,
@@ -113,12 +75,22 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
         if event := decode(entry.type, entry.data):
             state = evolve(state, event)
             spans.feed(entry.seq, entry.time_ms, event)
+            worked.feed(event, entry.time_ms)
     if isinstance(event, RunResumed) and event.why in _TAKEN_OVER:
         notices.run_taken_over(event, claim.run_id)
     last = entries[-1]
     shown = Frame(claim.run_id, last.seq, last.type, last.time_ms, last.data.encode())
     means.ports.hub.publish(claim.run_id, [shown])
-    return Journal(claim, agent, state, spans, means.ports)
+    return Journal(claim, adapted(agent, state), state, spans, means.ports, worked)
+
+
+def adapted(agent: Agent, state: State) -> Agent:
+    """Return the agent as this run wants it."""
+    return replace(
+        agent,
+        response_format=state.response_format or agent.response_format,
+        cache_ttl_s=agent.cache_ttl_s if state.cache else None,
+    )
 
 
 class Drive:
@@ -132,23 +104,29 @@ class Drive:
         self._means = means
         agent, claim = journal.agent, journal.claim
         self._permits = Permits(Identity.of(claim.user, claim.scopes), narrowed)
-        self._settling = Settling(
-            claim,
-            agent,
-            rules_for(agent, means.tools, self._permits),
-            means.ports.new_id,
-            preview,
-        )
-        self._answers = Answers(journal.claim, means.ports.shelf, means.results)
-        self._compressor = (
-            Compressor(agent.compression, journal.claim, means.providers, means.pricing)
-            if agent.compression
-            else None
-        )
+        self._rules = self._ruled()
+        self._settling = Settling(claim, agent, self._rules, means.ports.new_id, preview)
+        self._stops = Stops(agent.stop_when, means.stop_condition)
+        self._acts = Acts(journal, history, means, self._permits)
         self._works: dict[asyncio.Task[list[Event]], Call] = {}
         self._broken: BaseException | None = None
         self._draining = False
         self._woken: asyncio.Event | None = None
+
+    def _ruled(self) -> Rules:
+        journal, means = self._journal, self._means
+        agent = journal.agent
+        rules = rules_for(agent, means.tools, self._permits)
+        if agent.limits.active_s is not None:
+            until_ms = journal.worked.until_ms(agent.limits.active_s)
+            rules = replace(rules, active_deadline_ms=until_ms)
+        if agent.limits.max_cost_usd_micros is not None and not self._is_priced(agent.model):
+            rules = replace(rules, unpriced=agent.model)
+        return rules
+
+    def _is_priced(self, model: str) -> bool:
+        provider, _, name = model.partition("/")
+        return self._means.pricing.cost_nanos(provider, name, Usage()) is not None
 
     def drain(self) -> None:
         """Hand the run back soon: what can be repeated stops at once, the rest may finish."""
@@ -176,11 +154,12 @@ class Drive:
                 await self._stop_works()
 
     def _set_alarm(self) -> asyncio.TimerHandle | None:
-        """Have the run woken at its deadline."""
-        deadline_ms = self._journal.state.deadline_ms
-        if deadline_ms is None:
+        """Have the run woken at its deadline, whichever comes first."""
+        deadlines = (self._journal.state.deadline_ms, self._rules.active_deadline_ms)
+        known = [deadline_ms for deadline_ms in deadlines if deadline_ms is not None]
+        if not known:
             return None
-        left_s = max(0, deadline_ms - self._means.ports.clock()) / 1000
+        left_s = max(0, min(known) - self._means.ports.clock()) / 1000
         return asyncio.get_running_loop().call_later(left_s + DEADLINE_SLACK_S, self._wake)
 
     async def _advance(self, happened: list[Stamped]) -> bool:
@@ -253,7 +232,8 @@ class Drive:
             journal.inbox_seen = journal.inbox_known = count
             return read_to
         for letter in letters:
-            happened += journal.stamp(*events_of([letter], folded(journal.state, happened)))
+            state = folded(journal.state, happened)
+            happened += journal.stamp(*self._stops.stopped(events_of([letter], state), state))
         return count
 
     async def _await_more(self, woken: asyncio.Event) -> list[Stamped]:
@@ -280,7 +260,8 @@ class Drive:
             elif error := task.exception():
                 self._broken = self._broken or error
             else:
-                happened += self._journal.stamp(*task.result())
+                events = self._stops.stopped(task.result(), self._journal.state)
+                happened += self._journal.stamp(*events)
         return happened
 
     def _wake(self, _: object = None) -> None:
@@ -290,89 +271,9 @@ class Drive:
     def _begin(self, effect: Call, seq: int) -> None:
         """Start a call in the world, which is written down already: only if we still may."""
         self._means.lease.check()
-        task = asyncio.create_task(self._work(effect, seq))
+        task = asyncio.create_task(self._acts.perform(effect, seq))
         task.add_done_callback(self._wake)
         self._works[task] = effect
-
-    def _work(self, effect: Call, seq: int) -> Coroutine[None, None, list[Event]]:
-        match effect:
-            case CallModel():
-                return self._call_model(effect, seq)
-            case CallTool():
-                return self._call_tool(effect, seq)
-            case CompressResult():
-                return self._compress(effect)
-
-    async def _call_model(self, effect: CallModel, seq: int) -> list[Event]:
-        journal, means = self._journal, self._means
-        agent = journal.agent
-        for event in effect.opening:
-            if isinstance(event, ModelRetried):
-                notices.model_retried(event, journal.claim.run_id, agent.model)
-        if effect.wait_s:
-            await asyncio.sleep(effect.wait_s)
-            means.lease.check()
-        try:
-            provider = means.providers.get(agent.provider)
-        except InvalidError as error:
-            failure = Failure(error.code, str(error))
-            return [MessageAborted(effect.message_id, str(error), failure)]
-        request = ModelRequest(
-            tenant=journal.claim.tenant,
-            model=agent.model_name,
-            messages=prompt(agent, self._history, journal.state),
-            tools=means.tools.schemas(self._permits.allowed(agent.tools, means.tools)),
-            temperature=agent.limits.temperature,
-            tokens_max=agent.limits.max_output_tokens,
-            cache_ttl_s=agent.cache_ttl_s,
-        )
-        call = ModelCall(effect, seq, journal.claim, agent, journal.state.step, means.tools.kind)
-        return await call.perform(
-            provider,
-            request,
-            means.ports.hub,
-            means.ports.clock,
-            means.pricing,
-        )
-
-    async def _call_tool(self, effect: CallTool, seq: int) -> list[Event]:
-        tool = self._means.tools.get(effect.call.name)
-        return await self._answers.answer(
-            effect, tool, lambda emissions: self._run_tool(effect, seq, emissions)
-        )
-
-    async def _run_tool(self, effect: CallTool, seq: int, emissions: Emissions) -> list[Event]:
-        journal, means = self._journal, self._means
-        claim = journal.claim
-        live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq)
-        context = ToolContext(
-            run_id=claim.run_id,
-            session_id=claim.session_id,
-            tenant=claim.tenant,
-            user=claim.user,
-            call_id=effect.call.id,
-            attempt=effect.attempt,
-            idempotency_key=idempotency_key(claim.run_id, effect.call.id),
-            deadline_ms=journal.state.deadline_ms,
-            tool=effect.call.name,
-            approval=_approval(effect),
-            progress=live,
-            log=_TOOL_LOG,
-            emit_artifact=emissions.emit,
-        )
-        timeout_s = journal.agent.limits.tool_timeout_s
-        clock = means.ports.clock
-        try:
-            return await run_tool(effect, context, means.tools, means.invoker, clock, timeout_s)
-        finally:
-            live.close()
-
-    async def _compress(self, effect: CompressResult) -> list[Event]:
-        wanted = self._journal.agent.compression
-        assert wanted is not None, "only an agent that asks for it has results compressed"
-        assert self._compressor is not None, "whoever asks for it has one"
-        compress = self._compressor.compress
-        return [await self._answers.shorten(effect, wanted.threshold_chars, compress)]
 
     async def _hand_back(self, happened: list[Stamped]) -> bool:
         """Let what cannot be repeated finish, stop the rest, and queue the run for another."""
@@ -421,10 +322,6 @@ class Drive:
 
     def _loaded(self) -> SessionLoaded:
         return SessionLoaded(self._journal.claim.turns, len(self._history))
-
-
-def _approval(effect: CallTool) -> Approved | None:
-    return None if effect.approved_by is None else Approved(effect.approved_by, effect.comment)
 
 
 def _closes(happened: Sequence[Stamped], message_id: str) -> bool:

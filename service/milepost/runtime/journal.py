@@ -28,6 +28,7 @@ from milepost.live.hub import QUEUE_BELL, Hub
 from milepost.runtime import notices
 from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Clock, NewId
+from milepost.runtime.worked_time import WorkedTime
 from milepost.store.records import Append, Change, Claim, Entry, NewApproval, NewArtifact, UsageRow
 from milepost.store.store import Store
 from milepost.telemetry.metrics import Metrics
@@ -63,11 +64,18 @@ class Journal:
     """Appends to one run under one epoch, and shows what was appended only when it is durable."""
 
     def __init__(
-        self, claim: Claim, agent: Agent, state: State, spans: SpanFold, ports: Ports
+        self,
+        claim: Claim,
+        agent: Agent,
+        state: State,
+        spans: SpanFold,
+        ports: Ports,
+        worked: WorkedTime | None = None,
     ) -> None:
         self.claim = claim
         self.agent = agent
         self.state = state
+        self.worked = worked or WorkedTime()
         self.head = claim.head
         self.inbox_seen = 0
         self.inbox_known = claim.inbox_seq
@@ -190,8 +198,8 @@ class Journal:
     def _spent(self, event: Event) -> Iterator[tuple[str, Usage]]:
         """Yield what a model call took, as far as is known, and which model it was."""
         match event:
-            case MessageCompleted(usage=usage):
-                yield self.agent.model, usage
+            case MessageCompleted(usage=usage, answered_by=answered_by):
+                yield answered_by or self.agent.model, usage
             case MessageAborted(usage=usage) if usage != Usage():
                 yield self.agent.model, usage
             case ToolResultCompressed(model=model, usage=usage) if usage != Usage():

@@ -9,6 +9,7 @@ from milepost.core.messages import ToolCall
 from milepost.core.policy import Verdict, judge
 from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
 from milepost.runtime.permits import Permits
+from milepost.runtime.structured import answer_rule
 from milepost.tools import Registry, coercions
 
 NOBODY = Permits()
@@ -20,7 +21,16 @@ def rules_for(agent: Agent, tools: Registry, permits: Permits = NOBODY) -> Rules
     def ruling(call: ToolCall) -> Ruling:
         return _rule(agent, tools, permits, call)
 
-    return Rules(ruling, agent.limits, agent.compression)
+    return Rules(
+        ruling,
+        agent.limits,
+        agent.compression,
+        parallel_tools=agent.parallel_tools,
+        routing_only=agent.routing_only,
+        answer=answer_rule(agent.response_format) if agent.response_format else None,
+        loop_detection=agent.loop_detection,
+        repeat_allowed=tools.repeat_allowed() if agent.loop_detection else frozenset(),
+    )
 
 
 def _rule(agent: Agent, tools: Registry, permits: Permits, call: ToolCall) -> Ruling:

@@ -18,19 +18,24 @@ from milepost.core.effects import (
     End,
     Park,
     Record,
+    ScreenCall,
+    ScreenInput,
 )
 from milepost.core.events import (
     ApprovalRequested,
     ApprovalWithdrawn,
     Event,
     Failure,
+    InputScreening,
     MessageAborted,
     MessageStarted,
     PolicyDecided,
     RunCancelled,
+    RunFailed,
     RunWaiting,
     Terminal,
     ToolCallFailed,
+    ToolCallScreening,
     ToolCallStarted,
 )
 from milepost.core.json import Json
@@ -43,7 +48,7 @@ from milepost.store.records import Change, Claim, NewApproval
 
 ROUNDS_MAX = 1_000
 
-Call = CallModel | CallTool | CompressResult
+Call = ScreenInput | ScreenCall | CallModel | CallTool | CompressResult
 """What is done in the world, once the log says that it is begun."""
 
 
@@ -98,15 +103,8 @@ class Settling:
         match effect:
             case Record(events):
                 self._happen_all(settlement, events, now_ms)
-            case CallModel(message_id, opening):
-                started = MessageStarted(message_id, self._agent.model)
-                self._happen_all(settlement, (*opening, started), now_ms)
-                settlement.calls.append((effect, len(settlement.happened)))
-            case CallTool():
-                self._happen(settlement, _started(effect), now_ms)
-                settlement.calls.append((effect, len(settlement.happened)))
-            case CompressResult():
-                self._happen(settlement, effect.opening, now_ms)
+            case ScreenInput() | ScreenCall() | CallModel() | CallTool() | CompressResult():
+                self._happen_all(settlement, self._opening(effect), now_ms)
                 settlement.calls.append((effect, len(settlement.happened)))
             case AskApproval():
                 self._ask(settlement, effect, now_ms)
@@ -120,6 +118,20 @@ class Settling:
                 self._happen_all(settlement, events, now_ms)
                 self._close(settlement, event, now_ms)
 
+    def _opening(self, effect: Call) -> tuple[Event, ...]:
+        """Return what says that the call is begun."""
+        match effect:
+            case ScreenInput():
+                return (InputScreening(),)
+            case ScreenCall(call):
+                return (ToolCallScreening(call.id),)
+            case CallModel(message_id, opening):
+                return (*opening, MessageStarted(message_id, self._agent.model))
+            case CallTool():
+                return (_started(effect),)
+            case CompressResult():
+                return (effect.opening,)
+
     def _happen(self, settlement: Settlement, event: Event, time_ms: int) -> None:
         settlement.happened.append(Stamped(event, time_ms))
         settlement.state = evolve(settlement.state, event)
@@ -130,7 +142,10 @@ class Settling:
 
     def _cancel(self, settlement: Settlement, now_ms: int) -> None:
         state = settlement.state
-        assert state.cancelling is not None
+        if state.cancelling is None:
+            assert state.failing is not None, "a run is stopped on request, or because it must be"
+            self._close(settlement, RunFailed(state.failing, state.usage), now_ms)
+            return
         stopped = tuple(name for name, _ in in_hand(state))
         event = RunCancelled(state.cancelling.by, state.cancelling.reason, stopped, state.usage)
         self._close(settlement, event, now_ms)

@@ -39,6 +39,7 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallInterrupted,
     ToolCallRequested,
+    ToolCallScreened,
     ToolCallStarted,
     ToolResultCompressed,
     ToolResultCompressing,
@@ -192,7 +193,10 @@ class SpanFold:
                 self._mark_cached()
             case ToolCallRequested(call_id=call_id, name=name, arguments=arguments):
                 self._asked = {**self._asked, call_id: _Asked(name, arguments)}
-            case ApprovalDecided(call_id=call_id, arguments=edited) if edited is not None:
+            case (
+                ApprovalDecided(call_id=call_id, arguments=edited)
+                | ToolCallScreened(call_id=call_id, arguments=edited)
+            ) if edited is not None:
                 asked = replace(self._asked[call_id], arguments=edited)
                 self._asked = {**self._asked, call_id: asked}
             case _:

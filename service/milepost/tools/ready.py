@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from milepost.core.errors import ToolValidationError
-from milepost.core.json import Json
+from milepost.core.json import DEPTH_MAX, Json
 from milepost.tools.coerce import resolve
 from milepost.tools.constraints import misuses
+from milepost.tools.forms import malformed
 from milepost.tools.signature import INVALID_TOOL, Signature
 
-_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 # Assertions that are not judged here: passing them over would accept what the schema forbids.
 UNJUDGED = frozenset(
     {
@@ -27,10 +27,15 @@ def closed(schema: Mapping[str, Json], tool: str) -> dict[str, Json]:
     """
     if schema.get("type") != "object":
         raise _invalid(tool, f"its parameters must be of type object, not {schema.get('type')!r}")
-    for pointer, part in _parts(cast("Json", dict(schema)), "#"):
-        _check_part(schema, part, f"tool {tool!r}: the schema at {pointer}")
+    check_judgeable(schema, f"tool {tool!r}")
     properties = schema.get("properties", {})
     return {"additionalProperties": False, **schema, "properties": properties}
+
+
+def check_judgeable(schema: Mapping[str, Json], whose: str) -> None:
+    """Raise ToolValidationError for a schema of which a part is wrong, or would not be judged."""
+    for pointer, part in _parts(cast("Json", dict(schema)), "#", 0):
+        _check_part(schema, part, f"{whose}: the schema at {pointer}")
 
 
 def check_callable(schema: Mapping[str, Json], signature: Signature, tool: str) -> None:
@@ -48,36 +53,39 @@ def check_callable(schema: Mapping[str, Json], signature: Signature, tool: str) 
         raise _invalid(tool, f"its function needs {open_to_omission}, its schema does not")
 
 
-def _parts(schema: Json, pointer: str) -> Iterator[tuple[str, Mapping[str, Json]]]:
+def _parts(schema: Json, pointer: str, depth: int) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    """Yield each part with its place, before what is in it is looked at."""
     if not isinstance(schema, Mapping):
         return
+    if depth > DEPTH_MAX:
+        raise _wrong(f"the schema at {pointer}", f"is nested deeper than {DEPTH_MAX} levels")
     yield pointer, schema
     for name in ("items", "additionalProperties"):
-        yield from _parts(schema.get(name), f"{pointer}/{name}")
+        yield from _parts(schema.get(name), f"{pointer}/{name}", depth + 1)
     for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
         for index, part in enumerate(cast("list[Json]", schema.get(name, []))):
-            yield from _parts(part, f"{pointer}/{name}/{index}")
+            yield from _parts(part, f"{pointer}/{name}/{index}", depth + 1)
     for name in ("properties", "$defs", "definitions"):
         for key, part in cast("Mapping[str, Json]", schema.get(name, {})).items():
-            yield from _parts(part, f"{pointer}/{name}/{key}")
+            yield from _parts(part, f"{pointer}/{name}/{key}", depth + 1)
 
 
 def _check_part(document: Mapping[str, Json], part: Mapping[str, Json], where: str) -> None:
     if unjudged := sorted(UNJUDGED & part.keys()):
         raise _wrong(where, f"uses {', '.join(unjudged)}, which Milepost does not judge")
-    kinds = part.get("type", [])
-    for kind in kinds if isinstance(kinds, list) else [kinds]:
-        if kind not in _TYPES:
-            raise _wrong(where, f"has the type {kind!r}; use one of {', '.join(sorted(_TYPES))}")
     if isinstance(part.get("items"), list):
         raise _wrong(where, "lists its items; since 2020-12 that keyword is prefixItems")
-    for misuse in misuses(part):
+    for misuse in (*malformed(part), *misuses(part)):
         raise _wrong(where, misuse)
-    if "$ref" in part:
-        try:
-            resolve(document, str(part["$ref"]))
-        except (KeyError, TypeError):
-            raise _wrong(where, f"refers to {part['$ref']}, which it does not hold") from None
+    if "$ref" in part and not _holds(document, str(part["$ref"])):
+        raise _wrong(where, f"refers to {part['$ref']}, where it has no schema")
+
+
+def _holds(document: Mapping[str, Json], reference: str) -> bool:
+    try:
+        return isinstance(resolve(document, reference), (Mapping, bool))
+    except (KeyError, TypeError):
+        return False
 
 
 def _wrong(where: str, issue: str) -> ToolValidationError:

@@ -9,8 +9,8 @@ from typing import Any
 
 from milepost.core.errors import MilepostError
 from milepost.live.hub import QUEUE_BELL
-from milepost.runtime.drive import Lease, Means
 from milepost.runtime.journal import Ports
+from milepost.runtime.means import Lease, Means
 from milepost.store import queue
 from milepost.store.thread import ThreadStore
 from milepost.telemetry.logs import logger

@@ -9,8 +9,9 @@ from typing import Literal
 from milepost.core.errors import FencedError, MilepostError, UnavailableError
 from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.definitions import Definitions
-from milepost.runtime.drive import Drive, Means, drive
+from milepost.runtime.drive import Drive, drive
 from milepost.runtime.history import History
+from milepost.runtime.means import Means
 from milepost.store import queue
 from milepost.store.engine import CollisionError, DatabaseUnavailableError
 from milepost.store.records import Claim

@@ -1,0 +1,54 @@
+"""JSON in what a model said, wherever in the answer it stands."""
+
+import json
+import re
+
+from milepost.core.json import Json, clean
+
+_FENCED = re.compile(r"```[\w-]*\s*\n(?P<inside>.*?)```", re.DOTALL)
+_OPENING = re.compile(r"[{\[]")
+_PLACES_MAX = 100
+_NOTHING = object()
+
+
+class NoJsonError(ValueError):
+    """There is no JSON in the text."""
+
+
+def extract_json(text: str) -> Json:
+    """Return the first JSON object or array in `text`: the whole of it, in a fence, or in prose.
+
+    A text that is JSON as a whole may be any value. Raises `NoJsonError` where there is none.
+    """
+    if (whole := _loaded(text)) is not _NOTHING:
+        return whole  # type: ignore[return-value]  # only the marker is no JSON
+    for fenced in _FENCED.finditer(text):
+        inside = _loaded(fenced["inside"])
+        if isinstance(inside, dict | list):
+            return inside
+    return _first_in_prose(text)
+
+
+def _loaded(text: str) -> Json | object:
+    try:
+        return clean(json.loads(text, parse_constant=_refuse))
+    except (ValueError, RecursionError):
+        return _NOTHING
+
+
+def _first_in_prose(text: str) -> Json:
+    """Read from each brace on; a text of braces alone is given up, lest it take for ever."""
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    for place, opening in enumerate(_OPENING.finditer(text)):
+        if place >= _PLACES_MAX:
+            break
+        try:
+            value, _ = decoder.raw_decode(text, opening.start())
+            return clean(value)
+        except (ValueError, RecursionError):
+            continue
+    raise NoJsonError("it holds no JSON object or array")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,159 @@
+"""What a run does in the world, once its log says that it is begun."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
+from milepost.core.errors import InvalidError
+from milepost.core.events import Event, Failure, MessageAborted, ModelRetried
+from milepost.core.ids import idempotency_key
+from milepost.core.messages import Message
+from milepost.core.model import ModelRequest, ResponseFormat
+from milepost.core.prompt import prompt
+from milepost.runtime import notices
+from milepost.runtime.answers import Answers
+from milepost.runtime.calls import ModelCall, live_progress, run_tool
+from milepost.runtime.compressing import Compressor
+from milepost.runtime.journal import Journal
+from milepost.runtime.means import Means
+from milepost.runtime.permits import Permits
+from milepost.runtime.settle import Call
+from milepost.runtime.structured import instruction
+from milepost.telemetry.logs import logger
+from milepost.tools import Approved, ToolContext
+from milepost.tools.artifacts import Emissions
+
+_TOOL_LOG = logger("tool")
+
+
+class Acts:
+    """The calls of one run: of models, of tools, and of what looks at both."""
+
+    def __init__(
+        self, journal: Journal, history: tuple[Message, ...], means: Means, permits: Permits
+    ) -> None:
+        self._journal = journal
+        self._history = history
+        self._means = means
+        self._permits = permits
+        self._answers = Answers(journal.claim, means.ports.shelf, means.results)
+        agent = journal.agent
+        self._compressor = (
+            Compressor(agent.compression, journal.claim, means.providers, means.pricing)
+            if agent.compression
+            else None
+        )
+
+    def perform(self, effect: Call, seq: int) -> Coroutine[None, None, list[Event]]:
+        """Return what does it, and brings the events that tell of it; its start is at `seq`."""
+        match effect:
+            case CallModel():
+                return self._call_model(effect, seq)
+            case CallTool():
+                return self._call_tool(effect, seq)
+            case CompressResult():
+                return self._compress(effect)
+            case ScreenInput() | ScreenCall():
+                return self._screen(effect)
+
+    async def _call_model(self, effect: CallModel, seq: int) -> list[Event]:
+        journal, means = self._journal, self._means
+        agent = journal.agent
+        for event in effect.opening:
+            if isinstance(event, ModelRetried):
+                notices.model_retried(event, journal.claim.run_id, agent.model)
+        if effect.wait_s:
+            await asyncio.sleep(effect.wait_s)
+            means.lease.check()
+        try:
+            provider = means.providers.get(agent.provider)
+        except InvalidError as error:
+            failure = Failure(error.code, str(error))
+            return [MessageAborted(effect.message_id, str(error), failure)]
+        call = ModelCall(effect, seq, journal.claim, agent, journal.state.step, means.tools.kind)
+        return await call.perform(
+            provider, self._request(), means.ports.hub, means.ports.clock, means.pricing
+        )
+
+    def _request(self) -> ModelRequest:
+        journal, means = self._journal, self._means
+        agent, limits = journal.agent, journal.agent.limits
+        wanted = agent.response_format
+        native = wanted is not None and self._is_native(wanted.mode)
+        told = instruction(wanted) if wanted and not native else ""
+        return ModelRequest(
+            tenant=journal.claim.tenant,
+            model=agent.model_name,
+            messages=prompt(agent, self._history, journal.state, told),
+            tools=means.tools.schemas(self._permits.allowed(agent.tools, means.tools)),
+            temperature=limits.temperature,
+            tokens_max=self._tokens_max(),
+            cache_ttl_s=agent.cache_ttl_s,
+            top_p=limits.top_p,
+            stop=limits.stop_sequences,
+            reasoning_effort=limits.reasoning_effort,
+            parallel_tools=None if agent.parallel_tools else False,
+            response_format=ResponseFormat(wanted.schema, wanted.name)
+            if wanted and native
+            else None,
+        )
+
+    def _is_native(self, mode: str) -> bool:
+        if mode == "auto":
+            return self._means.providers.takes_schema(self._journal.agent.provider)
+        return mode == "native"
+
+    def _tokens_max(self) -> int | None:
+        """Leave the reply no more room than the run's own bound on tokens does."""
+        journal = self._journal
+        limits, usage = journal.agent.limits, journal.state.usage
+        if limits.max_tokens is None:
+            return limits.max_output_tokens
+        left = max(1, limits.max_tokens - usage.input_tokens - usage.output_tokens)
+        return min(left, limits.max_output_tokens or left)
+
+    async def _call_tool(self, effect: CallTool, seq: int) -> list[Event]:
+        tool = self._means.tools.get(effect.call.name)
+        return await self._answers.answer(
+            effect, tool, lambda emissions: self._run_tool(effect, seq, emissions)
+        )
+
+    async def _run_tool(self, effect: CallTool, seq: int, emissions: Emissions) -> list[Event]:
+        journal, means = self._journal, self._means
+        claim = journal.claim
+        live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq)
+        context = ToolContext(
+            run_id=claim.run_id,
+            session_id=claim.session_id,
+            tenant=claim.tenant,
+            user=claim.user,
+            call_id=effect.call.id,
+            attempt=effect.attempt,
+            idempotency_key=idempotency_key(claim.run_id, effect.call.id),
+            deadline_ms=journal.state.deadline_ms,
+            tool=effect.call.name,
+            approval=_approval(effect),
+            progress=live,
+            log=_TOOL_LOG,
+            emit_artifact=emissions.emit,
+        )
+        timeout_s = journal.agent.limits.tool_timeout_s
+        clock = means.ports.clock
+        try:
+            return await run_tool(effect, context, means.tools, means.invoker, clock, timeout_s)
+        finally:
+            live.close()
+
+    async def _compress(self, effect: CompressResult) -> list[Event]:
+        wanted = self._journal.agent.compression
+        assert wanted is not None, "only an agent that asks for it has results compressed"
+        assert self._compressor is not None, "whoever asks for it has one"
+        compress = self._compressor.compress
+        return [await self._answers.shorten(effect, wanted.threshold_chars, compress)]
+
+    async def _screen(self, effect: ScreenInput | ScreenCall) -> list[Event]:
+        raise AssertionError(f"only an agent with guardrails has anything screened: {effect}")
+
+
+def _approval(effect: CallTool) -> Approved | None:
+    return None if effect.approved_by is None else Approved(effect.approved_by, effect.comment)
