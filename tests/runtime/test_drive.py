@@ -11,8 +11,10 @@ from milepost.core.errors import ProviderError
 from milepost.core.events import (
     MessageAborted,
     MessageCompleted,
+    ModelFellBack,
     ModelRetried,
     RunCompleted,
+    RunExpired,
     RunFailed,
     RunIncomplete,
     RunWaiting,
@@ -26,6 +28,7 @@ from milepost.core.model import (
     CacheHit,
     CallDelta,
     Delta,
+    FellBack,
     Finished,
     ModelRequest,
     ReasoningDelta,
@@ -504,3 +507,55 @@ async def test_failures_of_tools_do_not_end_a_run(shop: Workshop) -> None:
     assert len(of(await shop.log(run_id), ToolCallFailed)) == 1
     assert of(await shop.log(run_id), RunWaiting) == []
     assert (await shop.row(run_id)).status == "completed"
+
+
+# --- Time ---
+
+
+async def test_a_model_that_takes_longer_than_its_agent_allows_is_given_up(shop: Workshop) -> None:
+    limits = Limits(model_retries=0, model_timeout_s=0.05)
+    model = Held()
+
+    run_id = await shop.driven(model, agent=shop.agent(limits=limits))
+
+    [failed] = of(await shop.log(run_id), RunFailed)
+    assert failed.error.code == "provider_timeout"
+    assert "model_timeout_s" in failed.error.message
+    assert model.closed.is_set()
+
+
+async def test_a_run_ends_when_workers_have_been_at_it_for_as_long_as_they_may(
+    shop: Workshop,
+) -> None:
+    limits = Limits(active_s=0.05)
+
+    run_id = await shop.driven(Held(), agent=shop.agent(limits=limits))
+
+    [expired] = of(await shop.log(run_id), RunExpired)
+    assert expired.limit == "active_time"
+
+
+# --- Fallbacks ---
+
+
+class FallingBack:
+    """A model that fell back to another one."""
+
+    async def stream(self, _: ModelRequest) -> AsyncIterator[Delta]:
+        """Say so, and answer."""
+        yield FellBack("test/model", "openai/gpt-5-mini", "provider_overloaded", "busy")
+        yield TextDelta("Good day.")
+        yield Finished("stop")
+        yield Spent(Usage(input_tokens=1_000, output_tokens=1_000))
+
+
+async def test_who_answered_instead_is_told_and_paid(shop: Workshop) -> None:
+    run_id = await shop.driven(FallingBack())
+
+    log = await shop.log(run_id)
+    [fell] = of(log, ModelFellBack)
+    [message] = of(log, MessageCompleted)
+    assert (fell.failed, fell.chosen) == ("test/model", "openai/gpt-5-mini")
+    assert fell.error.code == "provider_overloaded"
+    assert message.answered_by == "openai/gpt-5-mini"
+    assert message.usage.cost_nanos > 0, "the model that answered has a price"

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from sqlalchemy import select
 
-from milepost.core.agents import Agent, Limits
+from milepost.core.agents import Agent, Limits, StructuredOutput
 from milepost.core.codec import decode, encode
 from milepost.core.errors import FencedError
 from milepost.core.events import Event, InputMessage, RunQueued
@@ -172,6 +172,7 @@ class Workshop:
         *,
         session_id: str | None = None,
         agent: Agent | None = None,
+        response_format: StructuredOutput | None = None,
         **changes: Any,
     ) -> NewRun:
         """Queue a run, in a session of its own unless told otherwise."""
@@ -186,6 +187,7 @@ class Workshop:
             session,
             (InputMessage("user", said),),
             deadline_ms=changes.get("deadline_ms"),
+            response_format=response_format,
         )
         new = NewRun(
             id=run_id,

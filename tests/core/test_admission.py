@@ -1,0 +1,102 @@
+"""One call's way in: what the guardrails say of it, and when they are asked."""
+
+from dataclasses import replace
+
+from milepost.core.decide import decide
+from milepost.core.effects import AskApproval, CallTool, Effect, Record, ScreenCall
+from milepost.core.events import (
+    Event,
+    Failure,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallScreened,
+    ToolCallScreening,
+)
+from milepost.core.json import Json
+from milepost.core.messages import ToolCall
+from milepost.core.rulings import Rules
+from milepost.core.state import fold
+from tests.core.logs import (
+    CRASHED,
+    NOW_MS,
+    REFUND,
+    REFUSING,
+    allowing,
+    approved,
+    asked,
+    asking,
+    requesting,
+)
+
+CALL = ToolCall("call_1_0", "refund", REFUND)
+CHANGED: dict[str, Json] = {"order": 8}
+
+
+def screened(rules: Rules) -> Rules:
+    """Return the rules of an agent whose calls are looked at."""
+    return replace(rules, screens_calls=True)
+
+
+def decided(rules: Rules, *later: Event) -> list[Effect]:
+    return list(decide(fold(requesting(*later)), rules, NOW_MS))
+
+
+def test_a_call_is_looked_at_before_it_is_made() -> None:
+    assert decided(screened(allowing())) == [ScreenCall(CALL, REFUND)]
+
+
+def test_it_is_waited_for_while_it_is_looked_at() -> None:
+    assert decided(screened(allowing()), ToolCallScreening("call_1_0")) == []
+
+
+def test_what_nobody_objects_to_is_made() -> None:
+    seen = ToolCallScreened("call_1_0")
+
+    assert decided(screened(allowing()), seen) == [CallTool(CALL, REFUND, "once", 1)]
+
+
+def test_what_is_blocked_is_not_made_and_the_model_is_told_why() -> None:
+    blocked = Failure("guardrail_blocked", "the order is not the user's")
+
+    assert decided(
+        screened(allowing()), ToolCallScreened("call_1_0", "the order is not the user's")
+    ) == [Record((ToolCallFailed("call_1_0", blocked),))]
+
+
+def test_a_call_is_made_with_the_arguments_that_the_guardrails_left() -> None:
+    changed = ToolCallScreened("call_1_0", arguments=CHANGED)
+
+    [effect] = decided(screened(allowing()), changed)
+
+    assert isinstance(effect, CallTool)
+    assert effect.arguments == CHANGED
+
+
+def test_a_person_is_asked_about_the_arguments_that_the_guardrails_left() -> None:
+    changed = ToolCallScreened("call_1_0", arguments=CHANGED)
+
+    [effect] = decided(screened(asking()), changed)
+
+    assert isinstance(effect, AskApproval)
+    assert effect.arguments == CHANGED
+
+
+def test_what_may_not_be_made_anyway_is_not_looked_at() -> None:
+    [effect] = decided(screened(REFUSING))
+
+    assert isinstance(effect, Record)
+    assert isinstance(effect.events[-1], ToolCallDenied)
+
+
+def test_what_a_person_approved_is_not_looked_at_again() -> None:
+    log = (ToolCallScreened("call_1_0"), asked(), approved())
+
+    [effect] = decided(screened(asking()), *log)
+
+    assert isinstance(effect, CallTool)
+
+
+def test_a_look_that_a_crash_interrupted_is_taken_again() -> None:
+    lost = (ToolCallScreening("call_1_0"), CRASHED)
+
+    assert decided(screened(allowing()), *lost) == [ScreenCall(CALL, REFUND)]
