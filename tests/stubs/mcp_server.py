@@ -6,8 +6,9 @@ from pathlib import Path
 
 import anyio
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Image
+from mcp.server.mcpserver import Context, Image
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 from mcp_types import ToolAnnotations
 
 server = MCPServer("stub", log_level="ERROR")
@@ -23,6 +24,20 @@ def pid() -> int:
 def environment() -> dict[str, str]:
     """Say what the environment is."""
     return dict(os.environ)
+
+
+@server.tool(
+    description=f"Fail, and say why: {os.environ.get('TOKEN', 'nobody knows')}",
+    structured_output=False,
+)
+def blab(context: Context, in_a: str = "text") -> str:
+    """Repeat what was sent along, in a text, an error, or an error of the protocol."""
+    sent = os.environ.get("TOKEN") or (context.headers or {})["authorization"]
+    if in_a == "error":
+        raise ToolError(f"{sent} is not welcome")
+    if in_a == "protocol error":
+        raise MCPError(-32000, f"{sent} is not welcome")
+    return f"you sent {sent}"
 
 
 @server.tool(annotations=ToolAnnotations(destructive_hint=True))

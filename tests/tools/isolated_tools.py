@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from milepost.core.errors import ToolError
-from milepost.tools import ToolContext, emit_artifact, tool
+from milepost.tools import Artifact, ToolContext, emit_artifact, tool
 
 _CONTEXTS: list[ToolContext] = []
 
@@ -149,9 +149,33 @@ def hang_up() -> None:
 
 
 @tool(isolation="process")
-def leave_behind() -> None:
-    """Leave a file behind."""
-    emit_artifact(content="a", filename="a.txt")
+def leave_behind(sizes: list[int], context: ToolContext) -> list[Artifact]:
+    """Leave contents of these sizes behind, and an address, the last from another thread."""
+    left = [emit_artifact(content=b"a" * size, filename=f"{size}.txt") for size in sizes]
+    urls: list[Artifact] = []
+
+    def emit() -> None:
+        urls.append(context.emit_artifact("https://example.com/a", role="source"))
+
+    thread = threading.Thread(target=emit)
+    thread.start()
+    thread.join()
+    return [*left, *urls]
+
+
+@tool(isolation="process")
+async def leave_from_a_loop(count: int) -> int:
+    """Leave so many contents behind."""
+    for number in range(count):
+        emit_artifact(content=f"{number}")
+    return count
+
+
+@tool(isolation="process")
+def leave_and_crash() -> None:
+    """Leave a file behind, and end."""
+    emit_artifact(content="a")
+    os._exit(1)
 
 
 @tool(isolation="process")

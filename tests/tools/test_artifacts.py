@@ -12,7 +12,7 @@ from milepost import Artifact, ToolContext, emit_artifact, tool, tool_of
 from milepost.core.errors import ToolError
 from milepost.tools import Invoker, ToolThreads
 from milepost.tools import artifacts as module
-from milepost.tools.artifacts import ARTIFACTS_MAX, collecting, refuse_artifacts
+from milepost.tools.artifacts import ARTIFACTS_MAX, collecting
 
 
 def test_an_artifact_by_its_url_is_as_the_tool_says() -> None:
@@ -118,14 +118,6 @@ def test_contents_are_bounded_each_and_together(monkeypatch: pytest.MonkeyPatch)
             emit_artifact(content="x" * 11)
         with pytest.raises(ToolError, match="15 bytes in all"):
             emit_artifact(content="x" * 10)
-
-
-def test_where_nobody_could_collect_it_an_artifact_is_refused() -> None:
-    with collecting():
-        refuse_artifacts("a process of its own cannot leave artifacts")
-
-        with pytest.raises(ToolError, match="a process of its own"):
-            emit_artifact(content="x")
 
 
 # --- Each call its own ---

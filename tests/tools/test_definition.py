@@ -199,7 +199,10 @@ def test_a_ready_schema_is_judged_whole(arguments: dict[str, Json], message: str
         ({"type": "object", "properties": {"a": {"not": {}}}}, "#/properties/a uses not"),
         ({"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}, "refers to #/$defs/b"),
         ({"type": "object", "properties": {"a": {"$ref": "https://a.b"}}}, "refers to https"),
-        ({"type": "object", "properties": {"a": {"type": "text"}}}, "has the type 'text'"),
+        (
+            {"type": "object", "properties": {"a": {"type": "text"}}},
+            "has the type 'text'; it must be one of",
+        ),
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "pattern that cannot be read"),
         ({"type": "object", "properties": {"a": {"items": [{}]}}}, "since 2020-12"),
     ],
@@ -212,6 +215,59 @@ def test_a_ready_schema_that_cannot_be_judged_is_refused(
 
     assert message in str(refusal.value)
     assert refusal.value.code == "invalid_tool"
+
+
+NAMED = "it must be an object whose values are schemas"
+SCHEMA = "it must be a schema: an object, true or false"
+SCHEMAS = "it must be a list of one schema or more"
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"required": "a"}, "has the required 'a'; it must be a list of different names"),
+        ({"required": ["a", 1]}, "it must be a list of different names"),
+        ({"required": ["a", "a"]}, "it must be a list of different names"),
+        ({"anyOf": 5}, f"has the anyOf 5; {SCHEMAS}"),
+        ({"oneOf": []}, f"has the oneOf []; {SCHEMAS}"),
+        ({"allOf": [5]}, f"has the allOf [5]; {SCHEMAS}"),
+        ({"prefixItems": {}}, f"has the prefixItems {{}}; {SCHEMAS}"),
+        ({"type": {}}, "has the type {}; it must be one of array, boolean"),
+        ({"type": []}, "has the type []; it must be one of array, boolean"),
+        ({"type": ["string", "string"]}, "or a list of different ones"),
+        ({"type": None}, "has the type None; it must be one of"),
+        ({"properties": []}, f"has the properties []; {NAMED}"),
+        ({"properties": {"b": 5}}, f"has the properties {{'b': 5}}; {NAMED}"),
+        ({"$defs": {"b": "x"}}, NAMED),
+        ({"items": 3}, f"has the items 3; {SCHEMA}"),
+        ({"additionalProperties": "no"}, f"has the additionalProperties 'no'; {SCHEMA}"),
+        ({"enum": {}}, "has the enum {}; it must be a list of one value or more"),
+        ({"enum": []}, "has the enum []; it must be a list of one value or more"),
+        ({"uniqueItems": 1}, "has the uniqueItems 1; it must be true or false"),
+        ({"$ref": 5}, "has the $ref 5; it must be text such as #/$defs/name"),
+        ({"$ref": "#/required"}, "refers to #/required, where it has no schema"),
+        ({"description": ["x" * 100]}, "xxx…; it must be text"),
+    ],
+)
+def test_a_keyword_that_says_nothing_as_it_stands_is_refused_with_its_place_and_form(
+    part: dict[str, Json], message: str
+) -> None:
+    schema: dict[str, Json] = {"type": "object", "required": [], "properties": {"a": part}}
+
+    with pytest.raises(ToolValidationError) as refusal:
+        Tool(name="any", description="Anything.", function=forecast, parameters=schema)
+
+    assert message in str(refusal.value)
+    assert str(refusal.value).startswith("tool 'any': the schema at #/properties/a ")
+
+
+def test_a_ready_schema_that_is_nested_without_end_is_refused() -> None:
+    schema: dict[str, Json] = {"type": "object"}
+    for _ in range(500):
+        schema = {"type": "object", "properties": {"a": schema}}
+
+    with pytest.raises(ToolValidationError, match="is nested deeper than 64 levels"):
+        Tool(name="any", description="Anything.", function=forecast, parameters=schema)
 
 
 def test_a_ready_schema_must_fit_the_function() -> None:

@@ -1,12 +1,15 @@
 """What a tool is given without any model having a say."""
 
+import functools
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from milepost.core.errors import ToolError, ToolValidationError
-from milepost.tools import Injected, Invoker, ToolContext, tool, tool_of
+from milepost.core.json import Json
+from milepost.tools import Injected, Invoker, Tool, ToolContext, tool, tool_of
 
 
 class Database:
@@ -192,3 +195,58 @@ def test_the_deadline_is_a_time_where_there_is_one(context: ToolContext) -> None
     assert replace(context, deadline_ms=1_500).deadline == datetime(
         1970, 1, 1, 0, 0, 1, 500_000, UTC
     )
+
+
+def look(city: str, key: Injected[str] = "own", _page: int = 1, **more: Json) -> Json:
+    """Look a city up."""
+    return {"city": city, "key": key, "_page": _page, **more}
+
+
+def look_closely(city: str, key: Injected[str] = "own") -> Json:
+    """Look a city up."""
+    return {"city": city, "key": key}
+
+
+OPEN: dict[str, Json] = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (look, "key"),
+        (look, "_page"),
+        (look_closely, "key"),
+        (functools.partial(look_closely, key="settled"), "key"),
+        (functools.partial(look, page="settled"), "page"),
+    ],
+)
+def test_no_open_schema_lets_a_model_fill_what_is_kept_from_it(function: Any, name: str) -> None:
+    definition = Tool(name="look", description="Look.", function=function, parameters=OPEN)
+    told = f"unexpected parameter '{name}'.* Expected parameters: city$"
+
+    for judge in (definition.validate, definition.values):
+        with pytest.raises(ToolValidationError, match=told):
+            judge({"city": "Oslo", name: "evil"})
+
+
+@pytest.mark.parametrize("name", ["key", "_page"])
+def test_no_schema_offers_a_model_what_is_kept_from_it(name: str) -> None:
+    shown: dict[str, Json] = {**OPEN, "properties": {name: {}, "city": {"type": "string"}}}
+
+    with pytest.raises(ToolValidationError, match=f"'{name}'. is injected or private"):
+        Tool(name="look", description="Look.", function=look, parameters=shown)
+
+
+async def test_an_open_schema_lets_a_model_fill_the_rest(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    definition = Tool(name="look", description="Look.", function=look, parameters=OPEN)
+
+    found = await invoker.invoke(definition, {"city": "Oslo", "at": "noon"}, context)
+
+    assert found == {"city": "Oslo", "key": "own", "_page": 1, "at": "noon"}

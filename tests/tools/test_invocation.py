@@ -268,6 +268,47 @@ async def test_a_sync_tool_that_runs_out_of_time_is_said_to_run_on(
     assert ended.wait(10)
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_a_generator_that_never_ends_is_closed_when_its_time_is_up(
+    threads: ToolThreads, context: ToolContext, blocking: bool
+) -> None:
+    closed = threading.Event()
+
+    @tool(blocking=blocking)
+    def count() -> Iterator[str]:
+        """Count without end."""
+        try:
+            while True:
+                yield "one more "
+        finally:
+            closed.set()
+
+    with pytest.raises(ToolError, match="timed out"):
+        await Invoker(threads).invoke(tool_of(count), {}, context, timeout_s=0.05)
+
+    assert await asyncio.to_thread(closed.wait, 10)
+
+
+async def test_an_async_generator_that_never_waits_holds_up_nobody_and_is_closed(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    closed = asyncio.Event()
+
+    @tool
+    async def count() -> AsyncIterator[str]:
+        """Count without end."""
+        try:
+            while True:
+                yield "one more "
+        finally:
+            closed.set()
+
+    with pytest.raises(ToolError, match="timed out"):
+        await invoker.invoke(tool_of(count), {}, context, timeout_s=0.05)
+
+    assert closed.is_set()
+
+
 async def test_a_sync_tool_that_found_no_thread_in_time_has_not_begun(
     context: ToolContext,
 ) -> None:

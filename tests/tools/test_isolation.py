@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ from milepost.tools import (
     tool,
     tool_of,
 )
+from milepost.tools.artifacts import ARTIFACTS_MAX, collecting
 from milepost.tools.context import Approved
+from milepost.tools.isolated import PIECE_BYTES
 from milepost.tools.results import RESULT_CHARS_MAX
 from tests.tools import isolated_tools as tools
 
@@ -241,7 +243,7 @@ asyncio.run(Invoker(ToolThreads(1)).invoke(tool_of(hang), arguments, context))
         (tools.leave, {"code": 7}, "leave failed: its process ended with exit code 7 before it"),
         (tools.leave_politely, {}, "leave_politely failed: SystemExit: 3"),
         (tools.hang_up, {}, "hang_up failed: its process hung up before it answered"),
-        (tools.leave_behind, {}, "leave_behind failed: a tool in a process of its own cannot"),
+        (tools.leave_from_a_loop, {"count": 101}, "a call may leave 100 artifacts; put them into"),
         (tools.refuse, {}, "refuse failed: the hotel is full"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -251,6 +253,40 @@ async def test_one_that_does_its_worst_fails_in_clear_words_and_the_next_call_wo
 ) -> None:
     assert words in await failure_of(isolating, function, context, **arguments)
     assert await call(isolating, tools.spell, context) == "ab"
+
+
+async def test_what_it_leaves_behind_is_left_here(isolating: Invoker, context: ToolContext) -> None:
+    sizes = (0, 1, 3 * PIECE_BYTES + 1)
+
+    with collecting() as emissions:
+        told = await call(isolating, tools.leave_behind, context, sizes=[*sizes])
+        await call(isolating, tools.leave_from_a_loop, context, count=3)
+
+    left = emissions.close()
+    assert [asdict(artifact) for artifact, _ in left[:4]] == told
+    assert [content for _, content in left] == [
+        *(b"a" * size for size in sizes), None, b"0", b"1", b"2",
+    ]  # fmt: skip
+    assert left[3][0].url == "https://example.com/a"
+
+
+async def test_each_call_may_leave_as_much_as_any_other(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    for _ in range(2):
+        with collecting() as emissions:
+            await call(isolating, tools.leave_from_a_loop, context, count=ARTIFACTS_MAX)
+
+        assert len(emissions.close()) == ARTIFACTS_MAX
+
+
+async def test_what_one_has_left_behind_before_it_crashed_stays(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    with collecting() as emissions:
+        await failure_of(isolating, tools.leave_and_crash, context)
+
+    assert [content for _, content in emissions.close()] == [b"a"]
 
 
 async def test_what_it_raises_says_whether_to_try_again_and_where_it_was_raised(

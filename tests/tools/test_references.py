@@ -3,7 +3,9 @@
 import pytest
 
 from milepost.core.errors import ToolError
-from milepost.tools.references import Reference, limited
+from milepost.core.json import Json
+from milepost.tools.egress import EgressError
+from milepost.tools.references import Reference, Revealed, limited, reveal
 
 
 async def test_only_what_a_declaration_mentions_is_read() -> None:
@@ -20,3 +22,57 @@ async def test_only_what_a_declaration_mentions_is_read() -> None:
         with pytest.raises(ToolError, match="is not in the declaration"):
             await secrets(other)
     assert asked == [Reference("env", "TOKEN")]
+
+
+def revealed(*values: str) -> Revealed:
+    return Revealed({}, frozenset(values))
+
+
+@pytest.mark.parametrize("values", [("abcd", "abcdefgh"), ("efgh", "abcdefgh")])
+def test_a_secret_that_is_part_of_another_leaves_nothing_of_it(values: tuple[str, str]) -> None:
+    assert revealed(*values).hide("it was abcdefgh") == "it was [secret]"
+
+
+def test_secrets_are_hidden_in_the_names_strings_and_numbers_of_json() -> None:
+    document: Json = {"a secret": ["secret", {"12345678": 12345678}], "no": [True, None, 1.5]}
+
+    hidden = revealed("secret", "12345678").hide_in(document)
+
+    assert hidden == {
+        "a [secret]": ["[secret]", {"[secret]": "[secret]"}],
+        "no": [True, None, 1.5],
+    }
+
+
+def test_an_error_that_repeats_no_secret_is_told_as_it_is() -> None:
+    error = EgressError("it is down", retryable=True)
+    error.__cause__ = OSError("no route")
+
+    assert revealed("s3cr3t").hidden(error) is error
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [("s3cr3t is wrong", "nothing"), ("it is wrong", "s3cr3t is wrong")],
+)
+def test_an_error_loses_its_secrets_and_the_causes_that_may_repeat_them(
+    told: str, cause: str
+) -> None:
+    error = EgressError(told, retryable=True)
+    error.__cause__ = OSError(cause)
+
+    hidden = revealed("s3cr3t").hidden(error)
+
+    assert type(hidden) is EgressError
+    assert (str(hidden), hidden.retryable) == (told.replace("s3cr3t", "[secret]"), True)
+    assert hidden.__cause__ is None
+
+
+async def test_a_secret_is_sent_where_it_is_mentioned_and_a_short_one_is_not_hidden() -> None:
+    async def secrets(reference: Reference) -> str:
+        return {"TOKEN": "s3cr3t", "DIGIT": "7"}[reference.name]
+
+    found = await reveal({"A": "Bearer ${env:TOKEN}", "B": "${env:DIGIT}"}, secrets)
+
+    assert found.texts == {"A": "Bearer s3cr3t", "B": "7"}
+    assert found.values == {"s3cr3t"}

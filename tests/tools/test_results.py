@@ -1,7 +1,6 @@
 """What a tool returned, as JSON."""
 
 import itertools
-import json
 import math
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
 
+import orjson
 import pytest
 from pydantic import BaseModel
 
@@ -62,6 +62,20 @@ class Table(BaseModel):
     rows: Rows
 
 
+class Celsius(float):
+    """A float that orjson does not know, such as those of numpy."""
+
+
+class Count(int):
+    """An integer of somebody's own."""
+
+
+class Name(str):
+    """A text of somebody's own."""
+
+    __slots__ = ()
+
+
 Named = namedtuple("Named", ["a", "b"])
 
 
@@ -74,6 +88,9 @@ Named = namedtuple("Named", ["a", "b"])
         (True, True),
         (3, 3),
         (2.5, 2.5),
+        (Celsius(2.5), 2.5),
+        (Count(3), 3),
+        ([Name("a"), {Name("b"): Celsius(1)}], ["a", {"b": 1.0}]),
         (2**64, str(2**64)),
         ({"a": [1, (2, 3)]}, {"a": [1, [2, 3]]}),
         ({1: "a", Colour.RED: "b", None: "c"}, {"1": "a", "red": "b", "None": "c"}),
@@ -102,7 +119,7 @@ def test_a_value_has_its_json(value: object, result: Json) -> None:
     converted = to_result(value)
 
     assert converted == result
-    assert json.loads(json.dumps(converted)) == result
+    assert orjson.loads(orjson.dumps(converted)) == result
 
 
 @pytest.mark.parametrize(

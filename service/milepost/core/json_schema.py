@@ -1,8 +1,10 @@
 """A JSON Schema, changed all the way down."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from milepost.core.json import Json
+
+_COMBINATORS = ("anyOf", "oneOf", "allOf", "$ref")
 
 
 def with_items(part: Json) -> Json:
@@ -26,3 +28,11 @@ def mapped(key: str, value: Json, change: Callable[[Json], Json]) -> Json:
             return {name: change(part) for name, part in value.items()}
         case _:
             return value
+
+
+def without_combinators(
+    schema: Mapping[str, Json],
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return a root without the alternatives that vendors refuse there, and what was taken away."""
+    taken = {key: value for key, value in schema.items() if key in _COMBINATORS}
+    return {key: value for key, value in schema.items() if key not in taken}, taken

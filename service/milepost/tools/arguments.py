@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
 from milepost.tools.coerce import SchemaCompiler
-from milepost.tools.misfit import Misfit, clipped, dotted
+from milepost.tools.misfit import Misfit, clipped, dotted, unexpected
 from milepost.tools.raised import told
 from milepost.tools.signature import OMITTED
 
@@ -24,9 +24,15 @@ class Arguments:
         model: type[BaseModel] | None,
         *,
         strict: bool,
+        hidden: frozenset[str] = frozenset(),
     ) -> None:
+        """`hidden` are the names that no model may fill, even where the schema is open."""
         self._tool = tool
-        self._coerce = SchemaCompiler(schema, strict=strict).compile(cast("Json", schema))
+        self._offered = [*cast("Mapping[str, Json]", schema.get("properties", {}))]
+        # What a model makes the values of takes no more than it offers.
+        self._hidden = hidden if model is None else frozenset[str]()
+        compiler = SchemaCompiler(schema, strict=strict, tried_again=model is not None)
+        self._coerce = compiler.compile(cast("Json", schema))
         self._read = None
         self._parameters: dict[str, str] = {}
         self._as_made = False
@@ -52,6 +58,7 @@ class Arguments:
 
     def _coerced(self, given: Mapping[str, Json]) -> dict[str, Json]:
         try:
+            self._require_offered(given)
             plain = given if type(given) is dict else dict(given)
             return cast("dict[str, Json]", self._coerce(plain))
         except Misfit as misfit:
@@ -62,6 +69,10 @@ class Arguments:
         except Exception as error:
             # A check that breaks has not passed, and who judges a call hears a refusal, no crash.
             raise self._broken(error) from error
+
+    def _require_offered(self, given: Mapping[str, Json]) -> None:
+        if exposed := self._hidden & given.keys():
+            raise unexpected([*exposed], self._offered)
 
     def _values(self, coerced: dict[str, Json]) -> dict[str, Any]:
         if self._read is None:

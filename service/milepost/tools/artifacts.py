@@ -6,12 +6,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
 from milepost.core.errors import ToolError
@@ -28,6 +28,8 @@ _BYTES_MAX = 2**53
 _MIME_TYPE = re.compile(
     r"[A-Za-z0-9][\w.+-]{0,100}/[\w.+-]{1,100}(?:; ?[\x20-\x7e]{1,200})?", re.ASCII
 )
+_TEXTS = ("mime_type", "filename", "sha256", "role", "retention")
+_ID = re.compile(r"art_[0-9a-f]{32}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+")
 _CHANCE_BYTES = 10
@@ -50,57 +52,58 @@ class Artifact:
     retention: str | None
 
 
+class ArtifactParts(TypedDict, total=False):
+    """What `emit_artifact` takes beside a URL."""
+
+    content: bytes | str | Path | None
+    mime_type: str | None
+    filename: str | None
+    sha256: str | None
+    size: int | None
+    role: str | None
+    retention: str | None
+
+
 class EmitArtifact(Protocol):
     """Leaves a file behind; see `emit_artifact`."""
 
-    def __call__(  # noqa: PLR0913 - each is a part of an artifact
-        self,
-        url: str | None = None,
-        *,
-        content: bytes | str | Path | None = None,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        sha256: str | None = None,
-        size: int | None = None,
-        role: str | None = None,
-        retention: str | None = None,
-    ) -> Artifact:
+    def __call__(self, url: str | None = None, **parts: Unpack[ArtifactParts]) -> Artifact:
         """Leave it behind."""
+
+
+PassOn = Callable[[Artifact, bytes | None], None]
 
 
 @dataclass(slots=True)
 class Emissions:
     """What one call has left behind so far, from whatever thread; nothing more once it is closed.
 
-    `refusal` is set where nothing could be kept: a call that leaves something fails with it.
+    With `pass_on`, each goes there and is not kept here.
     """
 
-    refusal: str | None = None
+    pass_on: PassOn | None = None
     _left: list[tuple[Artifact, bytes | None]] = field(default_factory=list)
+    _count: int = 0
     _bytes: int = 0
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def emit(  # noqa: PLR0913 - as above
-        self,
-        url: str | None = None,
-        *,
-        content: bytes | str | Path | None = None,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        sha256: str | None = None,
-        size: int | None = None,
-        role: str | None = None,
-        retention: str | None = None,
-    ) -> Artifact:
+    def emit(self, url: str | None = None, **parts: Unpack[ArtifactParts]) -> Artifact:
         """Leave a file behind, as `emit_artifact` does."""
-        if self.refusal is not None:
-            raise ToolError(self.refusal)
-        artifact, kept = _made(url, content, mime_type, filename, (sha256, size), (role, retention))
-        with self._lock:
-            if not self._closed:
-                self._take(artifact, kept)
+        artifact, content = _made(url, parts)
+        self.take(artifact, content)
         return artifact
+
+    def take(self, artifact: Artifact, content: bytes | None) -> None:
+        """Leave behind what is an artifact already. Raises ToolError where it is too much."""
+        with self._lock:
+            if self._closed:
+                return
+            self._count_in(len(content or b""))
+            if self.pass_on is None:
+                self._left.append((artifact, content))
+        if self.pass_on is not None:
+            self.pass_on(artifact, content)
 
     def close(self) -> tuple[tuple[Artifact, bytes | None], ...]:
         """Take nothing more, and return what was left behind, with the content that came along."""
@@ -108,24 +111,23 @@ class Emissions:
             self._closed = True
             return tuple(self._left)
 
-    def _take(self, artifact: Artifact, content: bytes | None) -> None:
-        if len(self._left) >= ARTIFACTS_MAX:
+    def _count_in(self, size: int) -> None:
+        if self._count >= ARTIFACTS_MAX:
             raise ToolError(f"a call may leave {ARTIFACTS_MAX} artifacts; put them into an archive")
-        size = len(content or b"")
         if self._bytes + size > CONTENTS_BYTES_MAX:
             raise ToolError(
                 f"the artifacts of a call may have {CONTENTS_BYTES_MAX} bytes in all; put them"
                 " where they can stay, and emit their URLs"
             )
+        self._count += 1
         self._bytes += size
-        self._left.append((artifact, content))
 
 
 _OUTSIDE = Emissions(_closed=True)
 _CURRENT: ContextVar[Emissions] = ContextVar("milepost_artifacts", default=_OUTSIDE)
 
 
-def emit_artifact(  # noqa: PLR0913 - as above
+def emit_artifact(  # noqa: PLR0913 - each is a part of an artifact
     url: str | None = None,
     *,
     content: bytes | str | Path | None = None,
@@ -155,9 +157,9 @@ def emit_artifact(  # noqa: PLR0913 - as above
 
 
 @contextmanager
-def collecting() -> Iterator[Emissions]:
+def collecting(pass_on: PassOn | None = None) -> Iterator[Emissions]:
     """Collect what is left behind from here on, also in tasks and threads that begin within."""
-    emissions = Emissions()
+    emissions = Emissions(pass_on)
     token = _CURRENT.set(emissions)
     try:
         yield emissions
@@ -165,35 +167,44 @@ def collecting() -> Iterator[Emissions]:
         _CURRENT.reset(token)
 
 
-def refuse_artifacts(why: str) -> None:
-    """Have whoever leaves an artifact from here on fail with `why`: nobody could collect it."""
-    _CURRENT.set(Emissions(refusal=why))
+def leave(artifact: Artifact, content: bytes | None) -> None:
+    """Leave behind what is an artifact already, made by `read_artifact`."""
+    _CURRENT.get().take(artifact, content)
 
 
-def _made(
-    url: str | None,
-    content: bytes | str | Path | None,
-    mime_type: str | None,
-    filename: str | None,
-    told: tuple[str | None, int | None],
-    labels: tuple[str | None, str | None],
-) -> tuple[Artifact, bytes | None]:
+def read_artifact(told: Mapping[str, Any], content: bytes | None) -> tuple[Artifact, bytes | None]:
+    """Return the artifact that another process has made, under its id.
+
+    Raises ToolError for what can be none.
+    """
+    texts = {name: told.get(name) for name in _TEXTS}
+    url, size, named = told.get("url"), told.get("size"), told.get("id")
+    if not all(isinstance(text, str | None) for text in (url, *texts.values())):
+        raise ToolError("an artifact is told of in text")
+    if not isinstance(size, int | None) or not isinstance(named, str) or not _ID.fullmatch(named):
+        raise ToolError("an artifact has an id, and its size is a number")
+    artifact, kept = _made(url, cast("ArtifactParts", {**texts, "size": size, "content": content}))
+    return replace(artifact, id=named), kept
+
+
+def _made(url: str | None, parts: ArtifactParts) -> tuple[Artifact, bytes | None]:
+    content, filename = parts.get("content"), parts.get("filename")
     if (url is None) == (content is None):
         raise ToolError("an artifact has either a url or a content; give one of them")
     if filename is None and isinstance(content, Path):
         filename = content.name
     kept = None if content is None else _bytes_of(content)
+    told = parts.get("sha256"), parts.get("size")
     sha256, size = _told(*told) if kept is None else _measured(kept, *told)
-    role, retention = labels
     artifact = Artifact(
         id=format_id("art", time.time_ns() // 1_000_000, int.from_bytes(os.urandom(_CHANCE_BYTES))),
         url=None if url is None else _checked_url(url),
-        mime_type=_checked_type(mime_type or _guessed(url, content, filename)),
-        filename=None if filename is None else _label("filename", filename),
+        mime_type=_checked_type(parts.get("mime_type") or _guessed(url, content, filename)),
+        filename=_label("filename", filename),
         sha256=sha256,
         size=size,
-        role=None if role is None else _label("role", role),
-        retention=None if retention is None else _label("retention", retention),
+        role=_label("role", parts.get("role")),
+        retention=_label("retention", parts.get("retention")),
     )
     return artifact, kept
 
@@ -256,7 +267,9 @@ def _guessed(url: str | None, content: bytes | str | Path | None, filename: str 
     return "text/plain" if isinstance(content, str) else "application/octet-stream"
 
 
-def _label(name: str, text: str) -> str:
+def _label(name: str, text: str | None) -> str | None:
+    if text is None:
+        return None
     if not 0 < len(text) <= LABEL_CHARS_MAX:
         raise ToolError(f"the {name} of an artifact has 1 to {LABEL_CHARS_MAX} characters")
     return clean_text(text)

@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import aclosing, closing
 from typing import Any
 
 from milepost.core.errors import ToolError
@@ -31,8 +32,8 @@ class Attempt:
     """One call of one tool."""
 
     __slots__ = (
-        "_began", "_call", "_context", "_may_start", "_processes", "_refused", "_threads", "_tool",
-        "_values", "_withdrawn",
+        "_began", "_call", "_context", "_left", "_may_start", "_processes", "_refused", "_threads",
+        "_tool", "_values", "_withdrawn",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,7 @@ class Attempt:
         self._refused: BaseException | None = None
         self._call: ThreadCall | None = None
         self._withdrawn = False
+        self._left = False
         self._began = False
 
     @property
@@ -143,6 +145,7 @@ class Attempt:
             outcome, error = await self._call.future
         except asyncio.CancelledError:
             self._withdrawn = self._threads.withdraw(self._call)
+            self._left = not self._withdrawn
             raise
         self._call = None
         if error is not None:
@@ -166,8 +169,18 @@ class Attempt:
         if inspect.isawaitable(outcome) or inspect.isasyncgen(outcome):
             return outcome, None
         if inspect.isgenerator(outcome):
-            return None, _joined(outcome, self._context.progress)
+            return None, self._joined(outcome)
         return None, to_result(outcome)
+
+    def _joined(self, generator: Generator[object, None, object]) -> str:
+        """Return the pieces as one; of a generator that nobody waits for any more, no further."""
+        pieces = Pieces(self._context.progress)
+        with closing(generator):
+            for piece in generator:
+                if self._left:
+                    break
+                pieces.add(piece)
+        return pieces.join()
 
 
 async def _result_of(outcome: object, progress: Progress) -> Json:
@@ -178,21 +191,17 @@ async def _result_of(outcome: object, progress: Progress) -> Json:
         outcome = await outcome
     pieces = Pieces(progress)
     if inspect.isasyncgen(outcome):
-        async for piece in outcome:
-            pieces.add(piece)
+        async with aclosing(outcome):
+            async for piece in outcome:
+                pieces.add(piece)
+                await asyncio.sleep(0)  # or one that never waits would hold up everybody
         return pieces.join()
     if not inspect.isgenerator(outcome):
         return to_result(outcome)
-    for piece in outcome:
-        pieces.add(piece)
-        await asyncio.sleep(0)  # or nobody would see it before the last one
-    return pieces.join()
-
-
-def _joined(generator: Iterator[object], progress: Progress) -> str:
-    pieces = Pieces(progress)
-    for piece in generator:
-        pieces.add(piece)
+    with closing(outcome):
+        for piece in outcome:
+            pieces.add(piece)
+            await asyncio.sleep(0)  # or nobody would see it before the last one
     return pieces.join()
 
 

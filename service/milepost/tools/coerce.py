@@ -10,23 +10,39 @@ from typing import cast
 from milepost.core.canonical import canonical
 from milepost.core.json import Json, clean_text
 from milepost.tools.constraints import checks_of
-from milepost.tools.misfit import Misfit, clipped, missing, shown, unexpected
+from milepost.tools.effort import Effort, recurs, weight_of
+from milepost.tools.misfit import Misfit, clipped, missing, shown, some, unexpected
 from milepost.tools.scalars import EXACT, LENIENT, Coerce, anything, nothing
+from milepost.tools.unions import Union
 
 Schema = Mapping[str, Json]
 
 
 class SchemaCompiler:
-    """Compiles the schemas of one document; `strict` mends nothing."""
+    """Compiles the schemas of one document; `strict` mends nothing.
 
-    def __init__(self, document: Schema, *, strict: bool) -> None:
+    `tried_again`: a validator that tries every alternative to its end has its say afterwards.
+    """
+
+    def __init__(self, document: Schema, *, strict: bool, tried_again: bool = False) -> None:
         self._document = document
         self._strict = strict
+        self._tried_again = tried_again
         self._scalars = EXACT if strict else LENIENT
         self._references: dict[str, Coerce] = {}
+        self._effort = Effort()
+        self._multiplies = False
 
     def compile(self, schema: Json) -> Coerce:
-        """Return the function for `schema`, a part of the document."""
+        """Return the function for `schema`, a part of the document.
+
+        It raises `Misfit` for what does not fit, and for what would take too long to check.
+        """
+        coerce = self._compile(schema)
+        # What looks at each part of a value once needs no bound, and is the quicker for it.
+        return self._effort.bounding(coerce) if self._multiplies else coerce
+
+    def _compile(self, schema: Json) -> Coerce:
         if not isinstance(schema, Mapping):
             return nothing if schema is False else anything
         kinds = [*self._combined(schema), *self._typed(schema)] or [anything]
@@ -36,30 +52,59 @@ class SchemaCompiler:
         if "$ref" in schema:
             yield self._reference(str(schema["$ref"]))
         for part in _list(schema.get("allOf")):
-            yield self.compile(part)
-        if "anyOf" in schema:
-            yield self._union(_list(schema["anyOf"]))
-        if "oneOf" in schema:
-            yield self._union(_list(schema["oneOf"]), exclusive=True)
+            yield self._compile(part)
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                yield self._alternatives(schema, keyword)
 
     def _reference(self, reference: str) -> Coerce:
         """Compile what is referred to when it is first needed: a schema may contain itself."""
+        effort, self._multiplies = self._effort, True
 
         def coerce(value: Json) -> Json:
             if reference not in self._references:
-                self._references[reference] = self.compile(resolve(self._document, reference))
-            return self._references[reference](value)
+                self._references[reference] = self._definition(reference)
+            return effort.once(reference, self._references[reference], value)
 
         return coerce
 
+    def _definition(self, reference: str) -> Coerce:
+        schema = self._resolve(reference)
+        judge, spend = self._compile(schema), self._spender(schema)
+
+        def coerce(value: Json) -> Json:
+            spend(1)
+            return judge(value)
+
+        return coerce
+
+    def _spender(self, schema: Json) -> Callable[[int], None]:
+        """Return what counts the values that `schema` is used for, of which there may be many."""
+        if (weight := weight_of(schema)) == 1:
+            return _spend_nothing
+        effort, self._multiplies = self._effort, True
+        return lambda count: effort.spend(count * weight)
+
     def _union(self, branches: list[Json], *, exclusive: bool = False) -> Coerce:
-        compiled = [self.compile(branch) for branch in branches]
-        return _Union(branches, compiled, exclusive=exclusive).coerce
+        compiled = [self._compile(branch) for branch in branches]
+        return Union(branches, compiled, exclusive=exclusive).coerce
+
+    def _alternatives(self, schema: Schema, keyword: str) -> Coerce:
+        branches = _list(schema[keyword])
+        union = self._union(branches, exclusive=keyword == "oneOf")
+        if not self._tried_again or "discriminator" in schema:
+            return union
+        again = sum(recurs(branch, self._resolve) for branch in branches)
+        return self._effort.tried_all(union, again) if again > 1 else union
+
+    def _resolve(self, reference: str) -> Json:
+        return resolve(self._document, reference)
 
     def _typed(self, schema: Schema) -> Iterable[Coerce]:
         match schema.get("type"):
             case list() as kinds:
-                yield self._union([{**_shape(schema), "type": kind} for kind in kinds])
+                distinct = dict.fromkeys(map(str, kinds))
+                yield self._union([{**_shape(schema), "type": kind} for kind in distinct])
             case "array":
                 yield self._array(schema)
             case "object":
@@ -70,13 +115,15 @@ class SchemaCompiler:
                 pass
 
     def _array(self, schema: Schema) -> Coerce:
-        prefix = [self.compile(item) for item in _list(schema.get("prefixItems"))]
-        rest = self.compile(schema.get("items", True))
+        prefix = [self._compile(item) for item in _list(schema.get("prefixItems"))]
+        rest = self._compile(schema.get("items", True))
+        spend = self._spender(schema.get("items", True))
         unique, strict = bool(schema.get("uniqueItems")), self._strict
 
         def coerce(value: Json) -> Json:
             if not isinstance(value, list):
                 raise Misfit(f"must be an array, got {shown(value)}", "Expected type: array")
+            spend(len(value))
             items: list[Json] = []
             try:
                 for item in value:
@@ -90,11 +137,12 @@ class SchemaCompiler:
 
     def _object(self, schema: Schema) -> Coerce:
         properties = cast("Schema", schema.get("properties", {}))
-        compiled = {name: self.compile(part) for name, part in properties.items()}
+        compiled = {name: self._compile(part) for name, part in properties.items()}
         required = [str(name) for name in _list(schema.get("required"))]
         spare = schema.get("additionalProperties", True)
-        rest = None if spare is False else self.compile(spare)
-        return _ObjectShape(compiled, required, rest, strict=self._strict).coerce
+        rest = None if spare is False else self._compile(spare)
+        shape = _ObjectShape(compiled, required, rest, strict=self._strict)
+        return shape.coerce if spare is False else shape.spending(self._spender(spare))
 
     def _listed(self, schema: Schema) -> Iterable[Coerce]:
         if "enum" in schema:
@@ -105,6 +153,8 @@ class SchemaCompiler:
     def _enumeration(self, values: list[Json]) -> Coerce:
         known = {_key(value): value for value in values}
         mends: list[Coerce] = [] if self._strict else [LENIENT["number"], LENIENT["boolean"]]
+        listed = some(values, word=clipped)
+        expected = f"must be one of {listed}" if len(values) > 1 else f"must be {listed}"
 
         def coerce(value: Json) -> Json:
             if (key := _key(value)) in known:
@@ -114,51 +164,9 @@ class SchemaCompiler:
                     return known[_key(mend(value))]
                 except (Misfit, KeyError):
                     continue
-            listed = ", ".join(clipped(choice) for choice in values)
-            issue = f"must be one of {listed}" if len(values) > 1 else f"must be {listed}"
-            raise Misfit(f"{issue}, got {shown(value)}", kind="enum")
+            raise Misfit(f"{expected}, got {shown(value)}", kind="enum")
 
         return coerce
-
-
-class _Union:
-    """Takes the first branch that fits as it is, else the first for which a value can be mended.
-
-    An exclusive one refuses what fits two as it is. Each branch sees a value once: a schema that
-    contains itself would otherwise double the work with every level.
-    """
-
-    def __init__(self, branches: list[Json], compiled: list[Coerce], *, exclusive: bool) -> None:
-        self._compiled = compiled
-        self._exclusive = exclusive
-        self._expected = " or ".join(kind_of(branch) for branch in branches)
-        # An Optional's own complaint says more than that null would have done as well.
-        solid = [coerce for coerce, b in zip(compiled, branches, strict=True) if not _is_null(b)]
-        self._telling = solid[0] if len(solid) == 1 else None
-
-    def coerce(self, value: Json) -> Json:
-        """Fit `value` to one of the branches."""
-        exact: list[Json] = []
-        mended: list[Json] = []
-        told: Misfit | None = None
-        for branch in self._compiled:
-            try:
-                result = branch(value)
-            except Misfit as misfit:
-                told = misfit if branch is self._telling else told
-                continue
-            (exact if result == value else mended).append(result)
-            if exact and not self._exclusive:
-                return result
-            if len(exact) > 1:
-                raise _ambiguous(value)
-        if fitting := exact or mended:
-            return fitting[0]
-        raise told or self._unfit(value)
-
-    def _unfit(self, value: Json) -> Misfit:
-        issue = f"must be {self._expected}, got {shown(value)}"
-        return Misfit(issue, f"Expected type: {self._expected}")
 
 
 class _ObjectShape:
@@ -177,6 +185,18 @@ class _ObjectShape:
         self._is_open = rest is not None
         self._rest = rest or nothing
         self._strict = strict
+
+    def spending(self, spend: Callable[[int], None]) -> Coerce:
+        """Return `coerce`, which counts with `spend` what has no name here."""
+        if spend is _spend_nothing:
+            return self.coerce
+
+        def coerce(value: Json) -> Json:
+            if isinstance(value, dict):
+                spend(len(value))
+            return self.coerce(value)
+
+        return coerce
 
     def coerce(self, value: Json) -> Json:
         """Fit `value`. Unless strict, null for what may be left out and not be null is left out."""
@@ -215,17 +235,8 @@ def resolve(document: Schema, reference: str) -> Json:
     return part
 
 
-def kind_of(schema: Json) -> str:
-    """Return a word for what `schema` accepts."""
-    if not isinstance(schema, Mapping):
-        return "any value"
-    if "const" in schema:
-        return clipped(schema["const"])
-    if "enum" in schema:
-        return " or ".join(clipped(value) for value in _list(schema["enum"]))
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    return str(schema.get("type", "any value"))
+def _spend_nothing(_: int) -> None:
+    """Count nothing: one part of a schema for one of a value is what both are long."""
 
 
 def _chain(steps: list[Coerce], checks: list[Callable[[Json], None]]) -> Coerce:
@@ -249,11 +260,6 @@ def _fits(coerce: Coerce, value: Json) -> bool:
         return False
 
 
-def _ambiguous(value: Json) -> Misfit:
-    issue = f"fits more than one of its alternatives, got {shown(value)}"
-    return Misfit(issue, "Say more, so that it fits exactly one")
-
-
 def _distinct(items: list[Json], strict: bool) -> Json:
     distinct = {_key(item): item for item in items}
     if strict and len(distinct) < len(items):
@@ -272,10 +278,6 @@ def _shape(schema: Schema) -> dict[str, Json]:
     """Return the keywords that speak of a container's contents."""
     named = ("properties", "required", "additionalProperties", "items", "prefixItems")
     return {name: schema[name] for name in (*named, "uniqueItems") if name in schema}
-
-
-def _is_null(schema: Json) -> bool:
-    return isinstance(schema, Mapping) and schema.get("type") == "null"
 
 
 def _list(value: Json) -> list[Json]:

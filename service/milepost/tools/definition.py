@@ -112,7 +112,9 @@ class Tool:
             "injection": Injection(self.inject),
             "in_thread": self.blocking and not _is_async(self.function),
             "streams": self.streaming or yields,
-            "_arguments": Arguments(self.name, parameters, model, strict=self.strict),
+            "_arguments": Arguments(
+                self.name, parameters, model, strict=self.strict, hidden=signature.hidden
+            ),
             "_projected": {},
         }
         for name, value in made.items():
@@ -168,7 +170,8 @@ class Tool:
         }
 
     def _check(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        # An agent's name is its owner's: whoever asks a model gives it one that vendors take.
+        if self.kind != "agent" and not _NAME.fullmatch(self.name):
             raise self._invalid("its name must be a letter and up to 63 letters, digits, _ or -")
         if not self.description.strip():
             raise self._invalid("it needs a description that tells the model when to use it")
@@ -231,7 +234,8 @@ class Tool:
         if self.parameters is None or _tells_parameters(self.function):
             return read_signature(self.function, self.name, inject)
         nobody: frozenset[str] = frozenset()
-        return Signature((), inject, nobody, {}, inspect.Signature.empty, takes_more=True)
+        empty = inspect.Signature.empty
+        return Signature((), inject, nobody, {}, empty, takes_more=True, hidden=inject)
 
     def _invalid(self, issue: str) -> ToolValidationError:
         return ToolValidationError(f"tool {self.name!r}: {issue}", code=INVALID_TOOL)

@@ -42,6 +42,7 @@ def understood(schema: Mapping[str, Any], rename: Rename = str, depth: int = 0) 
     if isinstance(kept.get("items"), list):
         kept["prefixItems"] = kept.pop("items")
     _modernize(schema, kept)
+    _overlook(kept)
     return kept
 
 
@@ -50,7 +51,7 @@ def _part(key: str, value: Any, rename: Rename, depth: int) -> Json:
         return rename(str(value))
     if key in _NAMED and isinstance(value, Mapping):
         return {name: _schema(part, rename, depth) for name, part in value.items()}
-    if key in _LISTED or (key == "items" and isinstance(value, list)):
+    if key in {*_LISTED, "items"} and isinstance(value, list):
         return [_schema(part, rename, depth) for part in value]
     if key in {"items", "additionalProperties"}:
         return _schema(value, rename, depth)
@@ -76,3 +77,16 @@ def _modernize(schema: Mapping[str, Any], kept: dict[str, Json]) -> None:
         kept["anyOf"] = [{"$ref": kept.pop("$ref")}, {"type": "null"}]
     if isinstance(kept.get("enum"), list):
         kept["enum"] = [*cast("list[Json]", kept["enum"]), None]
+
+
+def _overlook(kept: dict[str, Json]) -> None:
+    """Drop slips that many documents have and that change nothing."""
+    if not isinstance(kept.get("description", ""), str):
+        del kept["description"]  # YAML reads `description:` as null.
+    match kept.get("required"):
+        case bool():
+            del kept["required"]  # Said of a property itself, as in drafts before the fourth.
+        case list() as names if all(isinstance(name, str) for name in names):
+            kept["required"] = list(dict.fromkeys(map(str, names)))
+        case _:
+            pass

@@ -6,6 +6,7 @@ the other end is gone it kills its whole process group.
 """
 
 import asyncio
+import base64
 import os
 import queue
 import signal
@@ -14,13 +15,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 import orjson
 import structlog
 
 from milepost.core.json import Json, UnencodableError, clean, clean_text
-from milepost.tools.artifacts import refuse_artifacts
+from milepost.tools.artifacts import Artifact, collecting
 from milepost.tools.attempt import Attempt
 from milepost.tools.context import Approved, ToolContext
 from milepost.tools.definition import Tool
@@ -29,6 +31,7 @@ from milepost.tools.raised import told
 from milepost.tools.results import RESULT_CHARS_MAX
 
 TRACEBACK_CHARS_MAX = 10_000
+PIECE_BYTES = 1_048_576
 
 _STARTS_ANOTHER = frozenset(
     {"os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"}
@@ -58,6 +61,15 @@ class _Voice:
         if room >= 0 and piece:
             self.say({"progress": clean_text(piece)})
 
+    def artifact(self, artifact: Artifact, content: bytes | None) -> None:
+        """Hand over what the call has left behind, its content in pieces that a line can hold."""
+        size = None if content is None else len(content)
+        self.say({"artifact": asdict(artifact), "size": size})
+        for start in range(0, size or 0, PIECE_BYTES):
+            piece = memoryview(content or b"")[start : start + PIECE_BYTES]
+            encoded = base64.b64encode(piece).decode()
+            self.say({"content_of": artifact.id, "base64": encoded})
+
     def log(self, _: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
         """Have the service log it, which masks what must not be read."""
         what = clean_text(str(event.pop("event", "")))
@@ -86,10 +98,6 @@ class Isolated:
         """Answer calls."""
         sys.addaudithook(self._notice)
         structlog.configure(processors=[structlog.processors.format_exc_info, self._log])
-        refuse_artifacts(
-            "a tool in a process of its own cannot leave artifacts; return what it made, or the"
-            " URL of it, or drop isolation"
-        )
         listening = threading.Thread(target=self._listen, name="milepost-calls", daemon=True)
         listening.start()
         self._own_threads = {threading.get_ident(), listening.ident}
@@ -131,20 +139,22 @@ class Isolated:
         known = request["context"]
         approval = known.pop("approval")
         voice = self._voice
-        context = ToolContext(
-            **known,
-            approval=approval and Approved(**approval),
-            progress=voice.progress,
-            log=structlog.wrap_logger(
-                None, processors=[structlog.processors.format_exc_info, voice.log]
-            ),
-        )
-        attempt = Attempt(tool, tool.values(request["arguments"]), context)
-        outcome, result = attempt.run_to_the_end()
-        self._leave_if_copy()
-        if outcome is None:
-            return result
-        return asyncio.run(self._finished(attempt.finish(outcome)))
+        with collecting(voice.artifact) as emissions:
+            context = ToolContext(
+                **known,
+                approval=approval and Approved(**approval),
+                progress=voice.progress,
+                emit_artifact=emissions.emit,
+                log=structlog.wrap_logger(
+                    None, processors=[structlog.processors.format_exc_info, voice.log]
+                ),
+            )
+            attempt = Attempt(tool, tool.values(request["arguments"]), context)
+            outcome, result = attempt.run_to_the_end()
+            self._leave_if_copy()
+            if outcome is None:
+                return result
+            return asyncio.run(self._finished(attempt.finish(outcome)))
 
     async def _finished(self, rest: Any) -> Json:
         try:

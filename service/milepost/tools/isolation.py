@@ -15,6 +15,7 @@ import orjson
 
 from milepost.core.errors import ToolError, UnavailableError
 from milepost.core.json import Json
+from milepost.tools.arrivals import Arrivals
 from milepost.tools.context import ToolContext
 from milepost.tools.definition import Tool
 from milepost.tools.home import Home, home_of
@@ -149,6 +150,7 @@ class _Process:
         What is said for another call is dropped. Raises ToolError for what cannot be understood.
         """
         self._writer.write(request)
+        arrivals = Arrivals()
         while line := await self._line():
             said = _read(line)
             if said.pop("number", None) != number:
@@ -159,6 +161,10 @@ class _Process:
                 case {"log": {"level": str(level), "event": str(event), "fields": dict(fields)}}:
                     log = getattr(context.logger, level if level in _LEVELS else "info")
                     log(event, **fields)
+                case {"artifact": dict(told), "size": int() | None as size}:
+                    await arrivals.tell(told, size)
+                case {"content_of": str(named), "base64": str(encoded)}:
+                    await arrivals.take(named, encoded)
                 case {"result": _, "leaves_behind": bool()} | {
                     "error": str(),
                     "retryable": bool(),

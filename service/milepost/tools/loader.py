@@ -21,13 +21,17 @@ def load(spec: str) -> list[Tool]:
     A folder's files are read in the order of their names, but for those that begin with `_`.
     Raises ConfigurationError for what cannot be found, does not load, or holds no tool.
     """
-    if _is_module(spec):
-        tools = _distinct(_tools_in(_imported(spec)))
-    else:
-        tools = _distinct(tool for file in files_of(spec) for tool in load_file(file))
+    tools = _distinct(tool for module in modules_of(spec) for tool in _tools_in(module))
     if not tools:
         raise ConfigurationError(f"{spec} holds no tools; decorate its functions with @tool")
     return tools
+
+
+def modules_of(spec: str) -> list[ModuleType]:
+    """Return the modules that `spec` stands for, loaded, in the same order."""
+    if _is_module(spec):
+        return [_imported(spec)]
+    return [_from_file(file) for file in files_of(spec)]
 
 
 def files_of(spec: str) -> list[Path]:
@@ -50,7 +54,7 @@ def load_file(path: Path, *, fresh: bool = False) -> list[Tool]:
     if fresh:
         # What is compiled is trusted by the second and the size, and both may be as they were.
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
-    return _distinct(_from_file(path))
+    return _distinct(_tools_in(_from_file(path)))
 
 
 def _is_module(spec: str) -> bool:
@@ -62,7 +66,7 @@ def _is_module(spec: str) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {folder} to load tools from")
+        raise ConfigurationError(f"there is no folder {folder} to load")
     return sorted(file for file in folder.glob("*.py") if not file.name.startswith("_"))
 
 
@@ -73,16 +77,16 @@ def _imported(name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _broken(name, error) from error
         raise ConfigurationError(
-            f"there is no module {name!r} to load tools from; "
+            f"there is no module {name!r} to load; "
             "name one that Python finds, a file that ends in .py, or a folder"
         ) from error
     except (Exception, SystemExit) as error:
         raise _broken(name, error) from error
 
 
-def _from_file(path: Path) -> list[Tool]:
+def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigurationError(f"there is no file {path} to load tools from")
+        raise ConfigurationError(f"there is no file {path} to load")
     name = _module_name(path)
     specification, loader = specification_of(name, path)
     module = importlib.util.module_from_spec(specification)
@@ -97,7 +101,7 @@ def _from_file(path: Path) -> list[Tool]:
         else:
             sys.modules[name] = before
         raise _broken(str(path), error) from error
-    return _tools_in(module)
+    return module
 
 
 def _module_name(path: Path) -> str:
@@ -127,4 +131,4 @@ def _broken(spec: str, error: BaseException) -> ConfigurationError:
         None,
     )
     where = f" at line {line}" if line else ""
-    return ConfigurationError(f"the tools of {spec} cannot be loaded{where}: {words}")
+    return ConfigurationError(f"{spec} cannot be loaded{where}: {words}")

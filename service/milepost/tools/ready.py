@@ -42,9 +42,10 @@ def check_callable(schema: Mapping[str, Json], signature: Signature, tool: str) 
     """Refuse a function that cannot be called with what the schema accepts."""
     properties = cast("Mapping[str, Json]", schema.get("properties", {}))
     required = cast("list[str]", schema.get("required", []))
-    hidden = signature.injected | signature.context
-    if exposed := sorted(hidden & properties.keys()):
-        raise _invalid(tool, f"{exposed} is injected, so its schema must not offer it to the model")
+    if exposed := sorted(signature.hidden & properties.keys()):
+        raise _invalid(
+            tool, f"{exposed} is injected or private, so its schema must not offer it to the model"
+        )
     known = {parameter.name for parameter in signature.offered}
     if not signature.takes_more and (foreign := sorted(properties.keys() - known)):
         raise _invalid(tool, f"its schema offers {foreign}, which its function does not take")

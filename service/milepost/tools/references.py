@@ -1,16 +1,19 @@
 """`${secret:NAME}` and `${env:NAME}`: secrets that a declaration names and never holds."""
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from milepost.core.errors import ToolError
+from milepost.core.json import Json
 
 _REFERENCE = re.compile(r"\$\{(env|secret):([A-Za-z_][A-Za-z0-9_.-]{0,127})\}")
 _ANY = re.compile(r"\$\{[^}]*\}?")
 _REDACTED = "[secret]"
 # Shorter values occur by chance, and hiding them would garble what is told.
 _HIDDEN_CHARS_MIN = 4
+_CAUSES_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +56,51 @@ def limited(secrets: Secrets, declared: Iterable[Reference]) -> Secrets:
 class Revealed:
     """Texts with their references replaced; `values` are what must not be told to anybody."""
 
-    texts: Mapping[str, str]
-    values: frozenset[str]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    values: frozenset[str] = frozenset()
 
     def hide(self, text: str) -> str:
         """Return `text`, which came from outside, without the secrets that it may repeat."""
-        for value in self.values:
-            text = text.replace(value, _REDACTED)
-        return text
+        if not any(value in text for value in self.values):
+            return text  # As nearly all is, at a fraction of the cost.
+        # The longest first: what is left of one, after a part of it was hidden, would be told.
+        longest_first = sorted(self.values, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, longest_first)), _REDACTED, text)
+
+    def hide_in(self, document: Json) -> Json:
+        """Return a JSON answer without the secrets that its names, strings and numbers repeat."""
+        match document:
+            case dict():
+                return {self.hide(key): self.hide_in(part) for key, part in document.items()}
+            case list():
+                return [self.hide_in(part) for part in document]
+            case str():
+                return self.hide(document)
+            case int() | float() if not isinstance(document, bool):
+                hidden = self.hide(word := json.dumps(document))
+                return document if hidden == word else hidden
+            case _:
+                return document
+
+    def hidden(self, error: ToolError) -> ToolError:
+        """Return the error as it may be told and logged.
+
+        It is the same if neither it nor a cause of it repeats a secret, else one without causes.
+        """
+        if all(self.hide(str(each)) == str(each) for each in _with_causes(error)):
+            return error
+        return type(error)(self.hide(str(error)), code=error.code, retryable=error.retryable)
+
+
+def require_one_line(values: Mapping[str, str]) -> None:
+    """Raise `ToolError` for a value that would not stay in its header."""
+    for name, value in values.items():
+        if any(ord(char) < 32 or ord(char) == 127 for char in value):
+            raise ToolError(f"the value of {name} has control characters, so it is not sent")
 
 
 async def reveal(texts: Mapping[str, str], secrets: Secrets) -> Revealed:
-    """Return `texts` with the secrets in them. Raises `ToolError` where one cannot be sent."""
+    """Return `texts` with the secrets in them."""
     values: dict[Reference, str] = {}
     for text in texts.values():
         for reference in references_in(text):
@@ -73,8 +109,15 @@ async def reveal(texts: Mapping[str, str], secrets: Secrets) -> Revealed:
         key: _REFERENCE.sub(lambda found: values[Reference(found[1], found[2])], text)
         for key, text in texts.items()
     }
-    for key, text in revealed.items():
-        if any(ord(char) < 32 or ord(char) == 127 for char in text):
-            raise ToolError(f"the value of {key} has control characters, so it is not sent")
     hidden = frozenset(value for value in values.values() if len(value) >= _HIDDEN_CHARS_MIN)
     return Revealed(revealed, hidden)
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, and what a log would show as its causes."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)

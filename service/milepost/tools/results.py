@@ -96,9 +96,12 @@ class _Conversion:
                 return self.convert(value.value, depth)
             case str():
                 return self._take(str.__str__(value))
-            case None | bool() | int() | float():
+            case None | bool():
                 self._room -= _SMALL_CHARS
                 return value
+            case int() | float():
+                self._room -= _SMALL_CHARS
+                return _plain(value)
             case bytes() | bytearray() | memoryview():
                 return self._bytes(memoryview(value))
             case Mapping():
@@ -162,6 +165,13 @@ class _Conversion:
         kept = text[: max(self._room, 0)]
         self._room -= len(text) + 2
         return kept
+
+
+def _plain(number: int | float) -> int | float:
+    """Return a number as Python's own: no encoder knows others, such as those of numpy."""
+    if type(number) in {int, float}:
+        return number
+    return int(number) if isinstance(number, int) else float(number)
 
 
 def _refuse_lazy(model: BaseModel) -> None:

@@ -35,8 +35,10 @@ class Parameter:
 class Signature:
     """What a function takes and from whom.
 
-    `positional` holds the parameters that cannot be passed by name, with their defaults.
-    `takes_more` is true for `**kwargs`, `is_method` where an instance is still missing.
+    `hidden` are the names that no model fills, whatever a schema leaves open: what is injected or
+    private, and what was settled before. `positional` holds the parameters that cannot be passed by
+    name, with their defaults. `takes_more` is true for `**kwargs`, `is_method` where an instance is
+    still missing.
     """
 
     offered: tuple[Parameter, ...]
@@ -46,6 +48,7 @@ class Signature:
     returns: Any
     takes_more: bool = False
     is_method: bool = False
+    hidden: frozenset[str] = frozenset()
 
 
 def read_signature(function: Callable[..., Any], tool: str, inject: frozenset[str]) -> Signature:
@@ -78,6 +81,7 @@ def read_signature(function: Callable[..., Any], tool: str, inject: frozenset[st
         hints.get("return", inspect.Signature.empty),
         any(p.kind is p.VAR_KEYWORD for p in parameters),
         bool(is_method),
+        frozenset({p.name for p in named} - {p.name for p in offered}) | settled.keys(),
     )
 
 

@@ -64,9 +64,10 @@ def _check_names(stated: list[ToolParameter], signature: Signature, tool: str) -
     names = [parameter.name for parameter in stated]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise _invalid(tool, f"it has more than one parameter {_listed(twice)}; name each once")
-    hidden = signature.injected | signature.context
-    if exposed := sorted(hidden & set(names)):
-        raise _invalid(tool, f"{_listed(exposed)} is injected, so the model must not fill it")
+    if exposed := sorted(signature.hidden & set(names)):
+        raise _invalid(
+            tool, f"{_listed(exposed)} is injected or private, so the model must not fill it"
+        )
     known = {parameter.name for parameter in signature.offered}
     if not signature.takes_more and (foreign := [n for n in names if n not in known]):
         raise _invalid(tool, f"its function does not take {_listed(foreign)}; it takes "

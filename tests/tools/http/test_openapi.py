@@ -170,6 +170,18 @@ async def test_the_words_of_openapi_3_0_are_understood(egress: Egress) -> None:
         pet.validate({"petId": 3, "name": "Rex", "age": 0})
 
 
+async def test_slips_that_change_nothing_are_overlooked(egress: Egress) -> None:
+    name = {"type": "string", "required": True, "description": None}
+    body = {"type": "object", "required": ["name", "name"], "properties": {"name": name}}
+    content = {"application/json": {"schema": {"type": "array", "items": body}}}
+    document = changed(x={"post": {"operationId": "x", "requestBody": {"content": content}}})
+
+    offered = tools_of(egress, document)["x"].schema.parameters["properties"]
+
+    wanted = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+    assert offered == {"body": {"type": "array", "items": wanted}}
+
+
 async def test_the_document_s_own_server_is_used_unless_another_is_named(egress: Egress) -> None:
     spec = OpenApiSpec(document=PETS)
 

@@ -3,10 +3,11 @@
 import asyncio
 import socket
 import sys
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import ValidationError
@@ -21,6 +22,9 @@ from milepost.tools.mcp.opening import connect, open_server
 from milepost.tools.references import Reference
 from tests.stubs import mcp_server
 from tests.tools.http.calling import called
+
+if TYPE_CHECKING:
+    from milepost.tools.mcp.server import McpServer
 
 STUB = str(Path(mcp_server.__file__))
 TIMEOUT_S = 20
@@ -129,7 +133,59 @@ async def test_a_process_gets_the_environment_that_is_given_and_nothing_else(
     assert isinstance(answer, dict)
     # Python itself adds what it takes the locale to be.
     assert set(answer) - {"LC_CTYPE"} == {"LANG", "TOKEN"}
-    assert answer["TOKEN"] == "value of TOKEN"
+    assert answer["TOKEN"] == "[secret]"
+
+
+@pytest.mark.parametrize("way", ["stdio", "http"])
+async def test_what_a_server_repeats_of_a_secret_is_hidden(way: str) -> None:
+    async with _repeating(way) as server:
+        told = await server.call("blab", {})
+        with pytest.raises(ToolError) as refused:
+            await server.call("blab", {"in_a": "error"})
+        with pytest.raises(ToolError) as failed:
+            await server.call("blab", {"in_a": "protocol error"})
+        listed = await server.listing()
+
+    said = [str(told), *_all_told(refused.value), *_all_told(failed.value), str(listed)]
+    assert all("[secret]" in each for each in (said[0], str(refused.value), str(failed.value)))
+    assert not any("value of TOKEN" in each for each in said)
+
+
+@asynccontextmanager
+async def _repeating(way: str) -> AsyncIterator["McpServer"]:
+    async with AsyncExitStack() as held:
+        spec = a_server(env={"TOKEN": "${env:TOKEN}"})
+        if way == "http":
+            url = f"http://127.0.0.1:{await held.enter_async_context(over_http())}/mcp"
+            headers = {"Authorization": "Bearer ${secret:TOKEN}"}
+            spec = a_server(command=None, args=[], url=url, headers=headers)
+        server = connect(spec, Guard(["127.0.0.1"]), secrets)
+        held.push_async_callback(server.close)
+        yield server
+
+
+def _all_told(error: BaseException) -> list[str]:
+    """Return what whoever reads the log may come to see of an error."""
+    return ["".join(traceback.format_exception(error)), str(error)]
+
+
+async def test_a_secret_of_several_lines_reaches_a_process_and_no_header() -> None:
+    async def of_two_lines(_: Reference) -> str:
+        return "-----BEGIN\nEND-----"
+
+    spec = a_server(env={"TOKEN": "${env:TOKEN}"})
+    in_environment = connect(spec, Guard(), of_two_lines)
+    spec = a_server(
+        command=None, args=[], url="https://example.com/mcp", headers={"A": "${secret:TOKEN}"}
+    )
+    in_header = connect(spec, Guard(), of_two_lines)
+
+    assert await in_environment.call("blab", {}) == "you sent [secret]"
+    with pytest.raises(ToolError, match="the value of A has control characters"):
+        await in_header.listing()
+
+    await in_environment.close()
+    await in_header.close()
 
 
 async def test_a_server_that_died_is_started_again_for_the_next_call() -> None:

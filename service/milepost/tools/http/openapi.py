@@ -44,6 +44,8 @@ _NOT_THE_MODELS = frozenset(
         "accept-encoding",
     }
 )  # fmt: skip
+# A path, a method, and what the document says of them.
+_Chosen = tuple[str, str, Mapping[str, Any]]
 
 
 class OpenApiSpec(Declaration):
@@ -87,7 +89,8 @@ def operations_of(spec: OpenApiSpec) -> list[tuple[Described, Operation]]:
         raise InvalidError(f"the document says openapi: {version or 'nothing'!r}; it must be 3.x")
     base = spec.base_url or server_of(spec.document)
     require_fixed_host(base)
-    found = [_Read(spec, base, path, method, item) for path, method, item in _chosen(spec)]
+    schemas = Schemas(spec.document)
+    found = [_Read(spec, base, chosen, schemas) for chosen in _chosen(spec)]
     if len(found) > OPERATIONS_MAX:
         raise InvalidError(
             f"{len(found)} operations are chosen, and {OPERATIONS_MAX} may be;"
@@ -99,7 +102,7 @@ def operations_of(spec: OpenApiSpec) -> list[tuple[Described, Operation]]:
     return [each.read() for each in found]
 
 
-def _chosen(spec: OpenApiSpec) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _chosen(spec: OpenApiSpec) -> Iterator[_Chosen]:
     paths = spec.document.get("paths")
     if not isinstance(paths, Mapping):
         raise InvalidError("the OpenAPI document has no paths")
@@ -125,15 +128,14 @@ def _is_chosen(spec: OpenApiSpec, path: str, method: str, operation: Mapping[str
 class _Read:
     """One operation while it is being read."""
 
-    def __init__(
-        self, spec: OpenApiSpec, base: str, path: str, method: str, item: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, spec: OpenApiSpec, base: str, chosen: _Chosen, schemas: Schemas) -> None:
+        path, method, item = chosen
         self.id = operation_id(path, method, item)
         self._spec = spec
         self._url = base.rstrip("/") + "/" + path.lstrip("/")
         self._method = method.upper()
         self._item = item
-        self._schemas = Schemas(spec.document, f"operation {self.id}")
+        self._schemas = schemas.of(f"operation {self.id}")
         self._properties: dict[str, Json] = {}
         self._required: list[Json] = []
         self._query: list[tuple[str, Json]] = []
@@ -153,12 +155,10 @@ class _Read:
             "properties": self._properties,
             "required": self._required,
         }
-        if self._schemas.definitions:
-            schema["$defs"] = {**self._schemas.definitions}
         described = Described(
             self._name(),
             self._description(),
-            schema,
+            self._schemas.whole(schema),
             self._spec.effects.get(self.id),
             any(fnmatchcase(self.id, glob) for glob in self._spec.requires_approval),
         )

@@ -14,7 +14,13 @@ from milepost.tools.context import ToolContext
 from milepost.tools.definition import Tool
 from milepost.tools.egress import Egress, EgressError, Incoming, Outgoing
 from milepost.tools.http.templates import as_word, fill, fill_path, pointed
-from milepost.tools.references import Revealed, Secrets, references_in, reveal
+from milepost.tools.references import (
+    Revealed,
+    Secrets,
+    references_in,
+    require_one_line,
+    reveal,
+)
 
 TIMEOUT_S = 30.0
 BODY_CHARS_MAX = 1_500
@@ -113,9 +119,7 @@ def _headers(
     given = fill(dict(declared), arguments)
     assert isinstance(given, dict)
     headers = {name: _header(declared[name], arguments, revealed) for name in given}
-    for name, text in headers.items():
-        if any(ord(char) < 32 or ord(char) == 127 for char in text):
-            raise ToolError(f"the value of {name} has control characters, so it is not sent")
+    require_one_line(headers)
     return {name.lower(): text for name, text in headers.items()}
 
 
@@ -136,10 +140,9 @@ async def _fetched(outgoing: Outgoing, egress: Egress, revealed: Revealed) -> In
     try:
         return await egress.fetch(outgoing)
     except EgressError as error:
-        told = revealed.hide(str(error))
-        if told == str(error):
+        if (told := revealed.hidden(error)) is error:
             raise
-        raise EgressError(told, retryable=error.retryable) from None
+        raise told from None
 
 
 def _url(operation: Operation, arguments: Mapping[str, Json]) -> URL:
@@ -203,26 +206,9 @@ def _shown(answer: Incoming, revealed: Revealed) -> str:
 
 def _loaded(answer: Incoming, revealed: Revealed) -> Json:
     try:
-        return _hidden(json.loads(answer.text), revealed)
+        return revealed.hide_in(json.loads(answer.text))
     except (ValueError, RecursionError) as error:
         raise ToolError(f"the server's {answer.media_type} cannot be read: {error}") from error
-
-
-def _hidden(document: Json, revealed: Revealed) -> Json:
-    """Return a JSON answer without the secrets that its names, strings and numbers repeat."""
-    match document:
-        case dict():
-            return {revealed.hide(key): _hidden(part, revealed) for key, part in document.items()}
-        case list():
-            return [_hidden(part, revealed) for part in document]
-        case str():
-            return revealed.hide(document)
-        case int() | float() if not isinstance(document, bool):
-            word = as_word(document)
-            hidden = revealed.hide(word)
-            return document if hidden == word else hidden
-        case _:
-            return document
 
 
 def _picked(operation: Operation, document: Json) -> Json:

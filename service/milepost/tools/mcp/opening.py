@@ -1,6 +1,7 @@
 """Opening a declared MCP server; the SDK is imported here, and only when it comes to that."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from milepost.core.errors import ConfigurationError
@@ -8,7 +9,7 @@ from milepost.tools.definition import Tool
 from milepost.tools.egress import Guard
 from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import tools_of
-from milepost.tools.references import Secrets
+from milepost.tools.references import Secrets, reveal
 
 if TYPE_CHECKING:
     from milepost.tools.mcp.server import McpServer
@@ -38,4 +39,5 @@ def connect(spec: McpServerSpec, guard: Guard, secrets: Secrets) -> "McpServer":
             f"MCP server {spec.name!r} needs the SDK, which is not installed:"
             " pip install 'milepost[mcp]'"
         ) from error
-    return McpServer(spec.name, opener(spec, guard, secrets))
+    given = spec.headers if spec.url else spec.env
+    return McpServer(spec.name, opener(spec, guard), partial(reveal, given, secrets))

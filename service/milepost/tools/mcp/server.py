@@ -14,6 +14,7 @@ from milepost.tools.egress import EgressError
 from milepost.tools.mcp.answers import answer_of
 from milepost.tools.mcp.listing import TOOLS_MAX, ListedTool
 from milepost.tools.mcp.transport import Open
+from milepost.tools.references import Revealed
 
 CONNECT_S = 20.0
 BACKOFF_S = 0.5
@@ -21,14 +22,22 @@ BACKOFF_S_MAX = 60.0
 PAGES_MAX = 50
 
 T = TypeVar("T")
+Given = Callable[[], Awaitable[Revealed]]
+"""Returns what a server is connected with: its environment, or its headers."""
 
 
 class McpServer:
-    """One server. Calls share its connection; a connection that cannot be made is backed off."""
+    """One server. Calls share its connection; a connection that cannot be made is backed off.
 
-    def __init__(self, name: str, open_way: Open, *, connect_s: float = CONNECT_S) -> None:
+    What it is connected with is revealed anew for each connection, and hidden in what it answers.
+    """
+
+    def __init__(
+        self, name: str, open_way: Open, given: Given, *, connect_s: float = CONNECT_S
+    ) -> None:
         self._name = name
         self._open = open_way
+        self._given = given
         self._connect_s = connect_s
         self._link: _Link | None = None
         self._links: set[_Link] = set()
@@ -37,34 +46,44 @@ class McpServer:
 
     async def listing(self) -> list[ListedTool]:
         """Return all that the server offers. Raises ToolError if it cannot be asked."""
-        return await self._with_client(_list_tools)
+        return await self._answer(_list_tools)
 
     async def call(self, tool: str, arguments: Mapping[str, Json]) -> Json:
         """Return what the server's tool answers. Raises ToolError, told to the model."""
 
-        async def calling(client: Client) -> mcp_types.CallToolResult:
-            return await client.call_tool(tool, dict(arguments))
+        async def calling(client: Client, revealed: Revealed) -> Json:
+            answer = await client.call_tool(tool, dict(arguments))
+            return revealed.hide_in(answer_of(answer))
 
-        return answer_of(await self._with_client(calling))
+        return await self._answer(calling)
 
     async def close(self) -> None:
         """End the connection, and with it the server's process if it has one."""
         await asyncio.gather(*(link.close() for link in self._links))
 
-    async def _with_client(self, use: Callable[[Client], Awaitable[T]]) -> T:
+    async def _answer(self, ask: Callable[[Client, Revealed], Awaitable[T]]) -> T:
+        """Return what is answered. Raises ToolError, in which no secret is repeated."""
         link = self._linked()
+        try:
+            return await self._asked(link, ask)
+        except ToolError as error:
+            if (told := link.revealed.hidden(error)) is error:
+                raise
+            raise told from None
+
+    async def _asked(self, link: "_Link", ask: Callable[[Client, Revealed], Awaitable[T]]) -> T:
         client = await self._ready(link)
         try:
-            return await link.racing(use(client))
+            return await link.racing(ask(client, link.revealed))
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED or "Session terminated" in str(error):
                 link.end()
-                raise self._lost(link) from error
+                raise self._lost(link, error) from error
             raise ToolError(f"MCP server {self._name} refused: {error}") from error
         except ValidationError as error:
             raise ToolError(f"MCP server {self._name} answered what cannot be read") from error
         except _LinkOverError:
-            raise self._lost(link) from link.error
+            raise self._lost(link, link.error) from link.error
 
     def _linked(self) -> "_Link":
         if self._link is not None and not self._link.is_over:
@@ -75,7 +94,7 @@ class McpServer:
                 f"MCP server {self._name} is down; it is tried again in {wait_s:.0f} s",
                 retryable=True,
             )
-        self._link = link = _Link(self._open, self._connect_s)
+        self._link = link = _Link(self._open, self._given, self._connect_s)
         self._links.add(link)
         link.task.add_done_callback(lambda _: self._links.discard(link))
         return link
@@ -84,6 +103,10 @@ class McpServer:
         """Return the connection's client; whoever waits first counts a failure, and backs off."""
         try:
             client = await asyncio.shield(link.ready)
+        except ToolError as error:
+            self._back_off(link)
+            told = f"MCP server {self._name} cannot be reached: {error}"
+            raise type(error)(told, code=error.code, retryable=error.retryable) from error
         except MilepostError:
             self._back_off(link)
             raise
@@ -104,10 +127,10 @@ class McpServer:
         self._failures += 1
         self._not_before_s = asyncio.get_running_loop().time() + wait_s
 
-    def _lost(self, link: "_Link") -> ToolError:
+    def _lost(self, link: "_Link", error: BaseException | None) -> ToolError:
         if isinstance(link.error, EgressError):
             return link.error
-        why = f": {link.error}" if link.error and str(link.error) else ""
+        why = f": {error}" if error and str(error) else ""
         return ToolError(
             f"the connection to MCP server {self._name} was lost{why}; the call may have acted"
         )
@@ -120,11 +143,13 @@ class _LinkOverError(Exception):
 class _Link:
     """One connection, held by a task of its own: who enters the SDK's client must leave it."""
 
-    def __init__(self, open_way: Open, connect_s: float) -> None:
+    def __init__(self, open_way: Open, given: Given, connect_s: float) -> None:
         self.ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.revealed = Revealed()
         self.error: BaseException | None = None
         self._over = asyncio.Event()
-        self.task = asyncio.create_task(self._hold(open_way, connect_s), name="an MCP server")
+        holding = self._hold(open_way, given, connect_s)
+        self.task = asyncio.create_task(holding, name="an MCP server")
 
     @property
     def is_over(self) -> bool:
@@ -156,10 +181,12 @@ class _Link:
                 task.cancel()
             await asyncio.gather(using, over, return_exceptions=True)
 
-    async def _hold(self, open_way: Open, connect_s: float) -> None:
+    async def _hold(self, open_way: Open, given: Given, connect_s: float) -> None:
         try:
             async with asyncio.timeout(connect_s) as limit:
-                async with Client(open_way(self.end), cache=None) as client:
+                self.revealed = await given()
+                way = open_way(self.revealed.texts, self.end)
+                async with Client(way, cache=None) as client:
                     limit.reschedule(None)
                     self.ready.set_result(client)
                     await self._over.wait()
@@ -181,24 +208,28 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-async def _list_tools(client: Client) -> list[ListedTool]:
+async def _list_tools(client: Client, revealed: Revealed) -> list[ListedTool]:
     found: list[ListedTool] = []
     cursor: str | None = None
     for _ in range(PAGES_MAX):
         page = await client.list_tools(cursor=cursor)
-        found += [_listed(each) for each in page.tools]
+        found += [_listed(each, revealed) for each in page.tools]
         cursor = page.next_cursor
         if cursor is None or len(found) > TOOLS_MAX * 2:
             break
     return found
 
 
-def _listed(tool: mcp_types.Tool) -> ListedTool:
+def _listed(tool: mcp_types.Tool, revealed: Revealed) -> ListedTool:
     hints = tool.annotations or mcp_types.ToolAnnotations()
+    if revealed.hide(tool.name) != tool.name:
+        raise ToolError("the name of one of its tools repeats a secret, so none is offered")
+    parameters = revealed.hide_in(tool.input_schema)
+    assert isinstance(parameters, dict)
     return ListedTool(
         name=tool.name,
-        description=tool.description or tool.title or "",
-        parameters=tool.input_schema,
+        description=revealed.hide(tool.description or tool.title or ""),
+        parameters=parameters,
         read_only=hints.read_only_hint,
         idempotent=hints.idempotent_hint,
         destructive=hints.destructive_hint,

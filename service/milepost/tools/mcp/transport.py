@@ -19,7 +19,7 @@ from yarl import URL
 from milepost.core.errors import ToolError
 from milepost.tools.egress import EgressError, Guard
 from milepost.tools.mcp.declared import McpServerSpec
-from milepost.tools.references import Secrets, reveal
+from milepost.tools.references import require_one_line
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 CONNECT_S = 10.0
@@ -27,8 +27,11 @@ READ_S = 300.0
 
 Message = SessionMessage | Exception
 Transport = AbstractAsyncContextManager[TransportStreams]
-Open = Callable[[Callable[[], None]], Transport]
-"""Opens a way to a server; what it is given is called as soon as the server says no more."""
+Open = Callable[[Mapping[str, str], Callable[[], None]], Transport]
+"""Opens a way to a server, with what its environment or its headers are.
+
+What it is given is called as soon as the server says no more.
+"""
 
 # The SDK adds some of this process's own variables; this leaves none but those that are named.
 _LAUNCH = (
@@ -39,19 +42,22 @@ _LAUNCH = (
 )
 
 
-def opener(spec: McpServerSpec, guard: Guard, secrets: Secrets) -> Open:
+def opener(spec: McpServerSpec, guard: Guard) -> Open:
     """Return what opens a way to the server that `spec` declares."""
 
     @asynccontextmanager
-    async def open_stdio(on_end: Callable[[], None]) -> AsyncGenerator[TransportStreams, None]:
-        env = (await reveal(spec.env, secrets)).texts
+    async def open_stdio(
+        environment: Mapping[str, str], on_end: Callable[[], None]
+    ) -> AsyncGenerator[TransportStreams, None]:
         errors = sys.__stderr__ or sys.stderr
-        async with stdio_client(_process(spec, env), errors) as (reader, writer):
+        async with stdio_client(_process(spec, environment), errors) as (reader, writer):
             yield _Watched(reader, on_end), writer
 
     @asynccontextmanager
-    async def open_http(on_end: Callable[[], None]) -> AsyncGenerator[TransportStreams, None]:
-        headers = (await reveal(spec.headers, secrets)).texts
+    async def open_http(
+        headers: Mapping[str, str], on_end: Callable[[], None]
+    ) -> AsyncGenerator[TransportStreams, None]:
+        require_one_line(headers)
         async with (
             httpx2.AsyncClient(
                 headers={**headers, "accept-encoding": "identity"},

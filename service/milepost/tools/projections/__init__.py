@@ -10,12 +10,12 @@ from typing import Literal
 from milepost.core.json import Json
 from milepost.core.model import ToolSchema
 from milepost.core.repetition import ToolEffect
+from milepost.core.tool_block import prompt_block
 from milepost.tools.projections.anthropic import anthropic
 from milepost.tools.projections.gemini import gemini
 from milepost.tools.projections.mcp import mcp
 from milepost.tools.projections.openai import openai
 from milepost.tools.projections.openai_strict import openai_strict
-from milepost.tools.projections.prompt import prompt_block
 
 Vendor = Literal["openai", "openai_strict", "anthropic", "gemini", "mcp"]
 

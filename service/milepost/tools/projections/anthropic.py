@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import cast
 
 from milepost.core.json import Json
+from milepost.core.json_schema import without_combinators
 from milepost.core.model import ToolSchema
-from milepost.tools.projections.parts import Inexpressible, without_combinators
-from milepost.tools.projections.words import described, reduced
+from milepost.core.schema_words import described, reduced
+from milepost.tools.projections.parts import Inexpressible
 
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from typing import cast
 
 from milepost.core.json import Json
+from milepost.core.json_schema import without_combinators
 from milepost.core.model import ToolSchema
+from milepost.core.schema_words import described, reduced
 from milepost.tools.coerce import resolve
 from milepost.tools.projections.parts import (
     SCALARS,
@@ -21,9 +23,7 @@ from milepost.tools.projections.parts import (
     Part,
     items_of,
     simplified,
-    without_combinators,
 )
-from milepost.tools.projections.words import described, reduced
 
 PARTS_MAX = 2_000
 

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from milepost.core.json import Json
+from milepost.core.json_schema import without_combinators
 from milepost.core.model import ToolSchema
+from milepost.core.schema_words import described, reduced
 from milepost.tools.coerce import resolve
 from milepost.tools.projections.parts import (
     SCALARS,
@@ -22,9 +24,7 @@ from milepost.tools.projections.parts import (
     items_of,
     nullable,
     simplified,
-    without_combinators,
 )
-from milepost.tools.projections.words import described, reduced
 
 DEPTH_MAX = 10
 PROPERTIES_MAX = 5_000

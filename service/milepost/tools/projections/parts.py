@@ -5,8 +5,9 @@ from typing import cast
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
-from milepost.tools.coerce import kind_of, resolve
+from milepost.tools.coerce import resolve
 from milepost.tools.signature import INVALID_TOOL
+from milepost.tools.unions import kind_of
 
 Part = dict[str, Json]
 
@@ -15,7 +16,6 @@ SCALARS: list[Json] = [
     {"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "null"},
 ]  # fmt: skip
 
-_COMBINATORS = ("anyOf", "oneOf", "allOf", "$ref")
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 # What belongs to one type, when a schema names several.
 _OF_KIND = {
@@ -83,12 +83,6 @@ def items_of(array: Part) -> tuple[Json, list[str]]:
     listed = ", ".join(kind_of(item) for item in prefix)
     items: Json = distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
     return items, [f"its items in this order: {listed}"]
-
-
-def without_combinators(schema: Mapping[str, Json]) -> tuple[Part, Part]:
-    """Return a root without the alternatives that vendors refuse there, and what was taken away."""
-    taken = {key: value for key, value in schema.items() if key in _COMBINATORS}
-    return {key: value for key, value in schema.items() if key not in taken}, taken
 
 
 def _merged(part: Part, document: Mapping[str, Json], where: str) -> Part:
