@@ -9,12 +9,11 @@ from redis.asyncio import Redis
 
 from milepost.providers.cache_redis import (
     LOCK_PREFIX,
-    OPERATION_S_MAX,
-    REST_S,
     VALUE_PREFIX,
     RedisCache,
     connect,
 )
+from milepost.providers.redis_asking import OPERATION_S_MAX, REST_S
 
 
 class Clock:

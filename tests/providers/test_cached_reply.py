@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milepost.core.messages import Sealed
 from milepost.core.model import (
     CacheHit,
     CallDelta,
@@ -15,6 +16,7 @@ from milepost.core.model import (
     ReasoningDelta,
     Reply,
     RequestedCall,
+    SealedDelta,
     Spent,
     TextDelta,
 )
@@ -69,12 +71,16 @@ def test_what_is_not_a_complete_success_is_not_kept(reply: Reply) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"v": 2},
+        {"v": 1},
         {"v": "1"},
         {"made_ms": "1"},
         {"made_ms": -1},
         {"text": None},
         {"text": 7},
+        {"sealed": None},
+        {"sealed": [7]},
+        {"sealed": [{"wire": "a", "item": 7}]},
+        {"sealed": [{"wire": "a", "item": {}, "more": 1}]},
         {"calls": {}},
         {"calls": [7]},
         {"calls": [{"name": "add"}]},
@@ -125,3 +131,15 @@ def test_a_replay_streams_whole_calls() -> None:
         Finished("tool_calls", "resp_1", "stub"),
         Spent(Usage(saved_input_tokens=9, saved_output_tokens=2)),
     ]
+
+
+def test_what_a_vendor_sealed_comes_back_with_the_calls() -> None:
+    sealed = (Sealed("anthropic", {"type": "thinking", "signature": "abc"}),)
+    value = encode(CachedReply(replace(ANSWER, sealed=sealed), 1_000))
+    assert value is not None
+
+    cached = decode(value)
+
+    assert cached is not None
+    assert cached.reply.sealed == sealed
+    assert SealedDelta(sealed[0]) in list(replay(cached, 2_000))

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from milepost.core.errors import ConfigurationError, ProviderError
-from milepost.core.messages import Message, ToolCall
+from milepost.core.messages import Message, Sealed, ToolCall
 from milepost.core.model import (
     ModelRequest,
     Reply,
@@ -163,30 +164,69 @@ async def test_the_bound_on_tokens_has_the_name_that_the_server_knows(
     assert stub.requests[1].body["max_completion_tokens"] == 5
 
 
-async def test_openais_own_host_is_told_the_bound_under_its_new_name() -> None:
-    class EverythingIsHere(AbstractResolver):
-        async def resolve(
-            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-        ) -> list[ResolveResult]:
-            here = ResolveResult(
-                hostname=host, host="127.0.0.1", port=port, family=family, proto=0, flags=0
-            )
-            return [here]
+class EverythingIsHere(AbstractResolver):
+    """Finds every host on this machine."""
 
-        async def close(self) -> None:
-            pass
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        here = ResolveResult(
+            hostname=host, host="127.0.0.1", port=port, family=family, proto=0, flags=0
+        )
+        return [here]
 
-    request = ModelRequest("tenant", "stub-model", QUESTION.messages, tokens_max=5)
+    async def close(self) -> None:
+        pass
+
+
+async def heard_by(host: str, request: ModelRequest) -> dict[str, object]:
+    """Return the body that a vendor's host gets."""
     connector = aiohttp.TCPConnector(resolver=EverythingIsHere())
     async with (
         serving((*HELLO, DONE)) as stub,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        base_url = stub.base_url.replace("127.0.0.1", "api.openai.com")
+        base_url = stub.base_url.replace("127.0.0.1", host)
         await replied(provider(session, base_url), request)
+    return stub.requests[0].body
 
-    assert stub.requests[0].body["max_completion_tokens"] == 5
-    assert "max_tokens" not in stub.requests[0].body
+
+async def test_openais_own_host_is_told_the_bound_under_its_new_name() -> None:
+    request = ModelRequest("tenant", "stub-model", QUESTION.messages, tokens_max=5)
+
+    body = await heard_by("api.openai.com", request)
+
+    assert body["max_completion_tokens"] == 5
+    assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize("host", ["api.deepseek.com", "api.moonshot.ai", "api.openai.com"])
+async def test_reasoning_goes_back_to_those_who_insist_on_it_and_to_nobody_else(host: str) -> None:
+    call = ToolCall("call_1_0", "add", {"a": 17})
+    thought = Sealed("openai", {"reasoning": "Let me add."})
+    asked = Message("assistant", calls=(call,), sealed=(thought,))
+    request = ModelRequest("tenant", "stub-model", (*QUESTION.messages, asked))
+
+    body = await heard_by(host, request)
+
+    sent: Any = body["messages"]
+    insists = host != "api.openai.com"
+    assert sent[1].get("reasoning_content") == ("Let me add." if insists else None)
+
+
+async def test_a_server_may_be_given_reasoning_back_under_its_own_name(
+    http: aiohttp.ClientSession,
+) -> None:
+    call = {"index": 0, "id": "call_7", "function": {"name": "add", "arguments": "{}"}}
+    thinking = (SSE_HEAD, chunk({"reasoning": "Let me add."}), chunk({"tool_calls": [call]}))
+    async with serving((*thinking, chunk({}, "tool_calls"), DONE)) as stub:
+        vllm = openai(http, base_url=stub.base_url, api_key=None, reasoning_field="reasoning")
+        first = await replied(vllm)
+        again = Message("assistant", calls=(ToolCall("call_1_0", "add", {}),), sealed=first.sealed)
+        await replied(vllm, ModelRequest("tenant", "stub-model", (*QUESTION.messages, again)))
+
+    sent: Any = stub.requests[1].body["messages"]
+    assert sent[1]["reasoning"] == "Let me add."
 
 
 async def test_a_long_conversation_is_sent_whole(http: aiohttp.ClientSession) -> None:
@@ -308,6 +348,16 @@ async def test_a_stream_cut_in_the_middle_of_a_chunk_is_worth_a_retry(
 ) -> None:
     head = SSE_HEAD.replace(b"connection: close", b"transfer-encoding: chunked")
     async with serving((head, b"ff\r\n" + chunk({"content": "Hel"}))) as stub:
+        error = await refused(provider(http, stub.base_url))
+
+    assert (error.code, error.retryable) == ("provider_stream_cut", True)
+
+
+@pytest.mark.parametrize("after", ["close", "abort"])
+async def test_a_stream_cut_in_the_middle_of_an_event_is_worth_a_retry(
+    http: aiohttp.ClientSession, after: After
+) -> None:
+    async with serving((*HELLO, chunk({"content": "!"})[:-9]), after=after) as stub:
         error = await refused(provider(http, stub.base_url))
 
     assert (error.code, error.retryable) == ("provider_stream_cut", True)

@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.core.errors import ProviderError
+from milepost.core.messages import Sealed
 from milepost.core.model import (
     CallDelta,
     Delta,
     Finished,
     ReasoningDelta,
     RequestedCall,
+    SealedDelta,
     Spent,
     TextDelta,
 )
@@ -70,6 +72,41 @@ def test_text_comes_as_text() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_read_under_both_of_its_names(field: str) -> None:
     assert decoded(choice({field: "Hm", "content": None})) == [ReasoningDelta("Hm")]
+
+
+def test_an_answer_in_parts_is_read_with_its_thoughts() -> None:
+    """As Mistral's reasoning models say it."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}, "noise"]}
+    parts = [thought, {"type": "text", "text": "Hi"}, {"type": "reference"}, "noise"]
+
+    assert decoded(choice({"content": parts})) == [ReasoningDelta("Hm"), TextDelta("Hi")]
+
+
+def sealed(*payloads: bytes) -> list[Delta]:
+    """Return what is to be sent back of a reply, by a server that wants its reasoning back."""
+    chunks = Chunks(Failures("openai", None), seals=True)
+    deltas = [delta for payload in payloads for delta in chunks.decode(payload)]
+    return [delta for delta in deltas if isinstance(delta, SealedDelta)]
+
+
+THINKING = [
+    orjson.dumps(choice({"reasoning_content": "17 and "})),
+    orjson.dumps(choice({"reasoning_content": "25.\0"})),
+]
+ASKING = orjson.dumps(choice({"tool_calls": [{"index": 0, "function": {"name": "add"}}]}))
+
+
+@pytest.mark.parametrize("ending", [orjson.dumps(choice({}, "tool_calls")), b"[DONE]"])
+def test_reasoning_that_led_to_calls_is_kept_for_who_wants_it_back(ending: bytes) -> None:
+    replacement = "\N{REPLACEMENT CHARACTER}"  # A database keeps no NUL.
+
+    told = sealed(*THINKING, ASKING, ending, b"[DONE]")
+
+    assert told == [SealedDelta(Sealed("openai", {"reasoning": f"17 and 25.{replacement}"}))]
+
+
+def test_reasoning_that_led_to_an_answer_is_not_kept() -> None:
+    assert sealed(*THINKING, orjson.dumps(choice({"content": "42"}, "stop")), b"[DONE]") == []
 
 
 def test_a_refusal_is_an_answer_too() -> None:
@@ -222,6 +259,19 @@ def test_calls_with_neither_index_nor_id_come_whole() -> None:
     )
 
 
+def test_whole_calls_of_one_index_and_one_name_are_told_apart_by_their_ends() -> None:
+    assert calls(piece('{"a":1}', index=0, name="add"), piece('{"a":2}', index=0, name="add")) == (
+        RequestedCall("", "add", '{"a":1}'),
+        RequestedCall("", "add", '{"a":2}'),
+    )
+
+
+def test_a_name_repeated_inside_of_an_object_begins_no_call() -> None:
+    assert calls(
+        piece('{"a":{"b":1}', index=0, name="add"), piece(',"c":{}}', index=0, name="add")
+    ) == (RequestedCall("", "add", '{"a":{"b":1},"c":{}}'),)
+
+
 def test_a_new_id_with_every_piece_is_still_one_call() -> None:
     assert calls(
         piece('{"a":', index=0, call_id="id_a", name="add"), piece("1}", index=0, call_id="id_z")
@@ -282,10 +332,13 @@ FUNCTIONS = objects("name", "arguments")
 PIECES = st.fixed_dictionaries(
     {}, optional={"index": ANYTHING, "id": ANYTHING, "function": FUNCTIONS | ANYTHING}
 )
+PARTS = objects("type", "text", "thinking") | st.fixed_dictionaries(
+    {"type": st.just("thinking"), "thinking": st.lists(objects("text") | ANYTHING, max_size=2)}
+)
 DELTAS = st.fixed_dictionaries(
     {},
     optional={
-        "content": ANYTHING,
+        "content": st.lists(PARTS, max_size=2) | ANYTHING,
         "reasoning": ANYTHING,
         "tool_calls": st.lists(PIECES | ANYTHING, max_size=3) | ANYTHING,
     },
@@ -305,10 +358,12 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(EVENTS | ANYTHING, max_size=5))
-def test_whatever_a_vendor_sends_is_deltas_or_a_provider_error(events: list[Any]) -> None:
+@given(st.lists(EVENTS | ANYTHING, max_size=5), st.booleans())
+def test_whatever_a_vendor_sends_is_deltas_or_a_provider_error(
+    events: list[Any], seals: bool
+) -> None:
     assembly = Assembly()
-    chunks = Chunks(Failures("openai", None))
+    chunks = Chunks(Failures("openai", None), seals=seals)
 
     try:
         for event in events:

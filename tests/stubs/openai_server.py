@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import orjson
 
 # Both spellings of a tool's message: compact, and with the blank that many encoders put in.
-_TOOL_RESULTS = (b'"role":"tool"', b'"role": "tool"')
+TOOL_RESULTS = (b'"role":"tool"', b'"role": "tool"')
 _HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-store\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
@@ -32,14 +32,19 @@ _CALL_PIECES = (
     {"index": 0, "function": {"arguments": '"b":25}'}},
 )
 _INPUT_TOKENS = 50
+LAST_FRAME = b"0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The two answers, each in the pieces that go out one by one."""
+    """The two answers, each in the pieces that go out one by one.
+
+    A request with one of `tool_results` in it is answered with the text.
+    """
 
     call: tuple[bytes, ...]
     text: tuple[bytes, ...]
+    tool_results: tuple[bytes, ...]
 
 
 def make_answers(tokens: int) -> Answers:
@@ -49,6 +54,7 @@ def make_answers(tokens: int) -> Answers:
     return Answers(
         (_chunk({"role": "assistant", "content": None}), *call, *_tail("tool_calls", 15)),
         (_chunk({"role": "assistant", "content": ""}), *text, *_tail("stop", tokens)),
+        TOOL_RESULTS,
     )
 
 
@@ -61,8 +67,8 @@ def _tail(reason: str, output_tokens: int) -> tuple[bytes, ...]:
     return (
         _chunk({}, reason),
         _event({"choices": [], "usage": usage}),
-        _framed(b"data: [DONE]\n\n"),
-        b"0\r\n\r\n",
+        framed(b"data: [DONE]\n\n"),
+        LAST_FRAME,
     )
 
 
@@ -73,10 +79,11 @@ def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
 def _event(fields: dict[str, object]) -> bytes:
     common = {"id": "chatcmpl-stub", "object": "chat.completion.chunk", "created": 1}
     body = orjson.dumps({**common, "model": "stub-model", **fields})
-    return _framed(b"data: " + body + b"\n\n")
+    return framed(b"data: " + body + b"\n\n")
 
 
-def _framed(payload: bytes) -> bytes:
+def framed(payload: bytes) -> bytes:
+    """Return `payload` as a chunk of HTTP."""
     return f"{len(payload):x}\r\n".encode() + payload + b"\r\n"
 
 
@@ -109,7 +116,7 @@ class OpenAIStub(asyncio.Protocol):
 
     def _answer(self, request: bytes) -> None:
         assert self._transport is not None
-        answered = any(spelling in request for spelling in _TOOL_RESULTS)
+        answered = any(spelling in request for spelling in self._answers.tool_results)
         pieces = self._answers.text if answered else self._answers.call
         if self._token_delay_s:
             self._transport.write(_HEAD)
@@ -134,7 +141,15 @@ async def serving(
     *, port: int = 0, tokens: int = 20, token_delay_s: float = 0.0
 ) -> AsyncIterator[str]:
     """Serve on 127.0.0.1 and give the base URL, as a client of the wire wants it."""
-    answers = make_answers(tokens)
+    async with serving_answers(make_answers(tokens), port, token_delay_s) as base_url:
+        yield base_url
+
+
+@asynccontextmanager
+async def serving_answers(
+    answers: Answers, port: int = 0, token_delay_s: float = 0.0
+) -> AsyncIterator[str]:
+    """Serve `answers` on 127.0.0.1, of whatever wire they are."""
     server = await asyncio.get_running_loop().create_server(
         lambda: OpenAIStub(answers, token_delay_s), "127.0.0.1", port
     )
@@ -142,11 +157,12 @@ async def serving(
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
-async def _serve_until_told(port: int, tokens: int, token_delay_s: float) -> None:
+async def serve_until_told(answers: Answers, port: int, token_delay_s: float) -> None:
+    """Print the port and serve until a signal says that it is enough."""
     told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
-    async with serving(port=port, tokens=tokens, token_delay_s=token_delay_s) as base_url:
+    async with serving_answers(answers, port, token_delay_s) as base_url:
         sys.stdout.write(base_url.removesuffix("/v1").rpartition(":")[2] + "\n")
         sys.stdout.flush()
         await told.wait()
@@ -158,7 +174,8 @@ def _main() -> None:
     parser.add_argument("--tokens", type=int, default=20)
     parser.add_argument("--token-delay-ms", type=float, default=0.0)
     options = parser.parse_args()
-    asyncio.run(_serve_until_told(options.port, options.tokens, options.token_delay_ms / 1000))
+    answers = make_answers(options.tokens)
+    asyncio.run(serve_until_told(answers, options.port, options.token_delay_ms / 1000))
 
 
 if __name__ == "__main__":

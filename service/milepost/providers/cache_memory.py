@@ -1,5 +1,6 @@
 """The cache of model replies in the process's own memory."""
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,7 +22,8 @@ class _Entry:
 class InProcessCache:
     """Least recently used goes first once `entries_max` or `bytes_max` is reached.
 
-    `clock` is monotonic: a corrected wall clock neither revives nor kills an entry.
+    `clock` is monotonic: a corrected wall clock neither revives nor kills an entry. Event loops in
+    several threads may share it.
     """
 
     def __init__(
@@ -39,61 +41,69 @@ class InProcessCache:
         self._locks: dict[str, tuple[str, float]] = {}
         self._tokens = count(1)
         self._hits = self._misses = self._evictions = 0
+        self._held = threading.Lock()
 
     async def get(self, key: str) -> bytes | None:
         """Return the value, which is now the most recently used, or None."""
-        entry = self._entries.get(key)
-        if entry is not None and entry.until <= self._clock():
-            self._remove(key)
-            entry = None
-        if entry is None:
-            self._misses += 1
-            return None
-        self._entries.move_to_end(key)
-        self._hits += 1
-        return entry.value
+        with self._held:
+            entry = self._entries.get(key)
+            if entry is not None and entry.until <= self._clock():
+                self._remove(key)
+                entry = None
+            if entry is None:
+                self._misses += 1
+                return None
+            self._entries.move_to_end(key)
+            self._hits += 1
+            return entry.value
 
     async def set(self, key: str, value: bytes, ttl_s: float) -> None:
         """Keep `value` for `ttl_s`, at the cost of what was not asked for longest."""
-        self._remove(key)
-        self._entries[key] = _Entry(value, self._clock() + ttl_s)
-        self._bytes += len(value)
-        while len(self._entries) > self._entries_max or self._bytes > self._bytes_max:
-            self._remove(next(iter(self._entries)))
-            self._evictions += 1
+        with self._held:
+            self._remove(key)
+            self._entries[key] = _Entry(value, self._clock() + ttl_s)
+            self._bytes += len(value)
+            while len(self._entries) > self._entries_max or self._bytes > self._bytes_max:
+                self._remove(next(iter(self._entries)))
+                self._evictions += 1
 
     async def delete(self, key: str) -> None:
         """Forget the value, if there is one."""
-        self._remove(key)
+        with self._held:
+            self._remove(key)
 
     async def clear(self, prefix: str = "") -> int:
         """Forget all values whose keys begin with `prefix`; return how many there were."""
-        doomed = [key for key in self._entries if key.startswith(prefix)]
-        for key in doomed:
-            self._remove(key)
-        return len(doomed)
+        with self._held:
+            doomed = [key for key in self._entries if key.startswith(prefix)]
+            for key in doomed:
+                self._remove(key)
+            return len(doomed)
 
     async def stats(self) -> CacheStats:
         """Return what happened so far."""
-        return CacheStats(
-            self._hits, self._misses, evictions=self._evictions, entries=len(self._entries)
-        )
+        with self._held:
+            return CacheStats(
+                self._hits, self._misses, evictions=self._evictions, entries=len(self._entries)
+            )
 
     async def lock(self, key: str, ttl_s: float) -> str | None:
         """Return a token, or None while another one is out and has not lapsed."""
-        now = self._clock()
-        held = self._locks.get(key)
-        if held is not None and held[1] > now:
-            return None
-        token = str(next(self._tokens))
-        self._locks[key] = (token, now + ttl_s)
-        return token
+        with self._held:
+            now = self._clock()
+            held = self._locks.get(key)
+            if held is not None and held[1] > now:
+                return None
+            token = str(next(self._tokens))
+            self._locks[key] = (token, now + ttl_s)
+            return token
 
     async def unlock(self, key: str, token: str) -> None:
         """Give the lock back, unless it lapsed and is somebody else's by now."""
-        held = self._locks.get(key)
-        if held is not None and held[0] == token:
-            del self._locks[key]
+        with self._held:
+            held = self._locks.get(key)
+            if held is not None and held[0] == token:
+                del self._locks[key]
 
     def _remove(self, key: str) -> None:
         if entry := self._entries.pop(key, None):

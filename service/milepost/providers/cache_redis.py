@@ -1,25 +1,20 @@
 """The cache of model replies in Redis or Valkey, shared by all processes, and never missed."""
 
-import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from milepost.providers.cache import CacheStats
+from milepost.providers.redis_asking import OPERATION_S_MAX, Asking, unheard
 
 VALUE_PREFIX = "milepost:cache:"
 LOCK_PREFIX = "milepost:cache-lock:"
-# A cache that takes longer than this is no help: the model might as well be asked.
-OPERATION_S_MAX = 0.2
-REST_S = 5.0
 CONNECTIONS_MAX = 32
 SCAN_COUNT = 500
 
@@ -29,11 +24,9 @@ _GLOB = re.compile(r"([*?\[\]\\])")
 # What a lock answers where nobody can be asked.
 _GRANTED: bool | str | bytes | None = True
 
-T = TypeVar("T")
-
 
 def connect(url: str) -> Redis:
-    """Return a client for `RedisCache`: few connections, short waits, no retries."""
+    """Return a client for what can do without Redis: few connections, short waits, no retries."""
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=CONNECTIONS_MAX,
@@ -46,15 +39,9 @@ def connect(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
-def _unheard(_: Exception | None) -> None:
-    """Nobody wants to know."""
-
-
 class RedisCache:
     """Asks Redis, and takes whatever goes wrong there for a miss.
 
-    After a failure Redis is left alone for `REST_S`; then one caller tries it, while the others
-    still go without. So a dead Redis costs nobody anything, but that one caller `OPERATION_S_MAX`.
     `on_change` is told why Redis is left alone, and with None that it answers again; once each.
     """
 
@@ -64,18 +51,16 @@ class RedisCache:
         *,
         clock: Callable[[], float] = time.monotonic,
         new_token: Callable[[], str] = secrets.token_hex,
-        on_change: Callable[[Exception | None], None] = _unheard,
+        on_change: Callable[[Exception | None], None] = unheard,
     ) -> None:
         self._redis = redis
-        self._clock = clock
+        self._asking = Asking(clock=clock, on_change=on_change)
         self._new_token = new_token
-        self._on_change = on_change
-        self._rests_until: float | None = None
-        self._hits = self._misses = self._failures = 0
+        self._hits = self._misses = 0
 
     async def get(self, key: str) -> bytes | None:
         """Return the value, or None where there is none or Redis does not answer."""
-        value = await self._ask(lambda: self._redis.get(VALUE_PREFIX + key), None)
+        value = await self._asking.ask(lambda: self._redis.get(VALUE_PREFIX + key))
         if value is None:
             self._misses += 1
             return None
@@ -85,11 +70,11 @@ class RedisCache:
     async def set(self, key: str, value: bytes, ttl_s: float) -> None:
         """Keep `value` for `ttl_s`, by the server's clock."""
         ttl_ms = _milliseconds(ttl_s)
-        await self._ask(lambda: self._redis.set(VALUE_PREFIX + key, value, px=ttl_ms), None)
+        await self._asking.ask(lambda: self._redis.set(VALUE_PREFIX + key, value, px=ttl_ms))
 
     async def delete(self, key: str) -> None:
         """Forget the value, if there is one."""
-        await self._ask(lambda: self._redis.unlink(VALUE_PREFIX + key), 0)
+        await self._asking.ask(lambda: self._redis.unlink(VALUE_PREFIX + key))
 
     async def clear(self, prefix: str = "") -> int:
         """Forget all values whose keys begin with `prefix`; return how many there were.
@@ -100,56 +85,30 @@ class RedisCache:
         nothing: tuple[int, list[bytes | str]] = (0, [])
         cleared = cursor = 0
         while True:
-            cursor, keys = await self._ask(partial(self._scan, cursor, pattern), nothing)
+            cursor, keys = await self._asking.ask_or(nothing, partial(self._scan, cursor, pattern))
             if keys:
-                cleared += await self._ask(partial(self._redis.unlink, *keys), 0)
+                cleared += await self._asking.ask_or(0, partial(self._redis.unlink, *keys))
             if not cursor:
                 return cleared
 
     async def stats(self) -> CacheStats:
         """Return what this process saw so far; counting the entries would take a scan."""
-        return CacheStats(self._hits, self._misses, failures=self._failures)
+        return CacheStats(self._hits, self._misses, failures=self._asking.failures)
 
     async def lock(self, key: str, ttl_s: float) -> str | None:
         """Return a token, or None while another process has one. Without Redis nobody has."""
         token, ttl_ms = self._new_token(), _milliseconds(ttl_s)
-        granted = await self._ask(
-            lambda: self._redis.set(LOCK_PREFIX + key, token, px=ttl_ms, nx=True), _GRANTED
+        granted = await self._asking.ask_or(
+            _GRANTED, lambda: self._redis.set(LOCK_PREFIX + key, token, px=ttl_ms, nx=True)
         )
         return token if granted else None
 
     async def unlock(self, key: str, token: str) -> None:
         """Give the lock back, unless it lapsed and is somebody else's by now."""
-        await self._ask(lambda: self._redis.eval(_UNLOCK, 1, LOCK_PREFIX + key, token), None)
+        await self._asking.ask(lambda: self._redis.eval(_UNLOCK, 1, LOCK_PREFIX + key, token))
 
     async def _scan(self, cursor: int, pattern: str) -> tuple[int, list[bytes | str]]:
         return await self._redis.scan(cursor, match=pattern, count=SCAN_COUNT)
-
-    async def _ask(self, operation: Callable[[], Awaitable[T]], otherwise: T) -> T:
-        now = self._clock()
-        if self._rests_until is not None:
-            if now < self._rests_until:
-                self._failures += 1
-                return otherwise
-            # This call tries it; the others go on as if Redis were still away.
-            self._rests_until = now + REST_S
-        try:
-            async with asyncio.timeout(OPERATION_S_MAX):
-                answer = await operation()
-        except (RedisError, OSError) as error:
-            self._failures += 1
-            self._rest(error)
-            return otherwise
-        if self._rests_until is not None:
-            self._rests_until = None
-            self._on_change(None)
-        return answer
-
-    def _rest(self, error: Exception) -> None:
-        rested = self._rests_until is not None
-        self._rests_until = self._clock() + REST_S
-        if not rested:
-            self._on_change(error)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from milepost.core.messages import Sealed
 from milepost.core.model import (
     CacheHit,
     CallDelta,
@@ -13,6 +14,7 @@ from milepost.core.model import (
     ReasoningDelta,
     Reply,
     RequestedCall,
+    SealedDelta,
     Spent,
     TextDelta,
 )
@@ -20,7 +22,7 @@ from milepost.core.usage import Usage
 from milepost.providers.assemble import CALLS_MAX
 
 # A new form gets a new number: what an older or newer version wrote is a miss.
-VERSION = 1
+VERSION = 2
 BYTES_MAX = 1_048_576
 COUNT_MAX = 2**53
 
@@ -36,7 +38,8 @@ class CachedReply:
 def encode(cached: CachedReply) -> bytes | None:
     """Return what to keep, or None for a reply that is cut, filtered, unusable or too long.
 
-    The vendor's call ids are left out: a replayed call is a new call.
+    The vendor's call ids are left out: a replayed call is a new call. What it sealed is kept, since
+    it wants that back with the calls.
     """
     reply = cached.reply
     fields = {
@@ -44,6 +47,7 @@ def encode(cached: CachedReply) -> bytes | None:
         "made_ms": cached.made_ms,
         "text": reply.text,
         "reasoning": reply.reasoning,
+        "sealed": reply.sealed,
         "calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls],
         "finish_reason": reply.finish_reason,
         "response_id": reply.response_id,
@@ -66,10 +70,11 @@ def decode(value: bytes) -> CachedReply | None:
         return None
     match fields:
         case {
-            "v": 1,
+            "v": 2,
             "made_ms": int(made_ms),
             "text": str(text),
             "reasoning": str(reasoning),
+            "sealed": list(seals),
             "calls": list(listed),
             "finish_reason": "stop" | "tool_calls" as reason,
             "response_id": str(response_id),
@@ -78,12 +83,14 @@ def decode(value: bytes) -> CachedReply | None:
             "output_tokens": int(output_tokens),
             **unknown,
         } if not unknown:
-            calls = _calls(listed)
+            calls, sealed = _calls(listed), _sealed(seals)
             usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
-            reply = Reply(text, reasoning, calls or (), reason, usage, response_id, model)
+            reply = Reply(
+                text, reasoning, calls or (), reason, usage, response_id, model, sealed=sealed or ()
+            )
         case _:
             return None
-    if calls is None or not _is_whole(reply):
+    if calls is None or sealed is None or not _is_whole(reply):
         return None
     if not all(0 <= count <= COUNT_MAX for count in (made_ms, input_tokens, output_tokens)):
         return None
@@ -98,6 +105,8 @@ def replay(cached: CachedReply, now_ms: int) -> Iterator[Delta]:
         yield ReasoningDelta(reply.reasoning)
     if reply.text:
         yield TextDelta(reply.text)
+    for sealed in reply.sealed:
+        yield SealedDelta(sealed)
     for index, call in enumerate(reply.calls):
         yield CallDelta(index, name=call.name, arguments=call.arguments)
     yield Finished(reply.finish_reason, reply.response_id, reply.model)
@@ -118,6 +127,17 @@ def _calls(listed: list[object]) -> tuple[RequestedCall, ...] | None:
             case _:
                 return None
     return tuple(calls)
+
+
+def _sealed(listed: list[object]) -> tuple[Sealed, ...] | None:
+    sealed = []
+    for part in listed:
+        match part:
+            case {"wire": str(wire), "item": dict(item), **unknown} if not unknown:
+                sealed.append(Sealed(wire, item))
+            case _:
+                return None
+    return tuple(sealed)
 
 
 def _is_whole(reply: Reply) -> bool:

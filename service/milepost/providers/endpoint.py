@@ -16,6 +16,7 @@ from milepost.core.usage import Usage
 from milepost.providers.failures import Failures
 from milepost.providers.reading import Decoder, Patience, Reading
 from milepost.providers.tokens import estimate, estimate_prompt
+from milepost.providers.wire_names import WireNames
 
 CONNECT_S_MAX = 10.0
 ERROR_BODY_S_MAX = 5.0
@@ -70,21 +71,22 @@ class Endpoint:
         _require_sendable(api_key, name)
         self._headers = {**_HEADERS, **wire.headers(api_key or None)}
         self._patience = patience or Patience()
-        self._failures = Failures(name, api_key)
+        self._failures = Failures(name, api_key, http.headers.values())
         # The waits inside of a reply are ours: aiohttp's would cost a timer at every read.
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S_MAX)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the reply. Leaving early closes the connection, so that the vendor stops too."""
         first_deadline = asyncio.get_running_loop().time() + self._patience.first_s
-        response = await self._ask(request)
+        names = WireNames.of(request)
+        response = await self._ask(names.outward(request))
         decoder = self._wire.decoder(self._failures)
         reading = Reading(
             response, decoder, self._failures, self._patience, first_deadline=first_deadline
         )
         try:
             while deltas := await reading.next():
-                for delta in deltas:
+                for delta in names.inward(deltas):
                     yield delta
             if not decoder.spent:
                 yield _estimated(request, decoder.said_chars)

@@ -1,7 +1,7 @@
 """What a vendor's refusal means: HTTP statuses and error objects as `ProviderError`."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
@@ -13,6 +13,8 @@ STREAM_CUT = "provider_stream_cut"
 
 DETAIL_CHARS_MAX = 300
 RETRY_AFTER_S_MAX = 3600.0
+# Shorter values occur by chance, and hiding them would garble what is told.
+_HIDDEN_CHARS_MIN = 8
 
 _CODES = {
     400: "provider_bad_request",
@@ -32,27 +34,54 @@ _REMEDIES = {
     "provider_timeout": "try again later",
 }
 _RETRYABLE = {"provider_overloaded", "provider_rate_limited", "provider_timeout"}
-# Statuses that vendors put into words where an error comes inside of a stream.
+# Statuses that vendors put into words where an error comes inside of a stream. Those in capitals
+# are Google's.
 _STATUSES = {
+    "DEADLINE_EXCEEDED": 504,
+    "INTERNAL": 500,
+    "INVALID_ARGUMENT": 400,
+    "NOT_FOUND": 404,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAUTHENTICATED": 401,
+    "UNAVAILABLE": 503,
+    "api_error": 500,
     "authentication_error": 401,
+    "billing_error": 402,
     "context_length_exceeded": 400,
     "insufficient_quota": 429,
     "invalid_request_error": 400,
+    "not_found_error": 404,
     "overloaded_error": 529,
+    "permission_error": 403,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
+    "request_too_large": 413,
     "server_error": 500,
+    "timeout_error": 504,
 }
-# It comes with 429, but no waiting helps: somebody has to pay.
-_OUT_OF_MONEY = "insufficient_quota"
+# They come with 429, but no waiting helps: somebody has to pay.
+_OUT_OF_MONEY = {
+    "contract_spend_limit_reached",
+    "enforced_spend_limit_reached",
+    "insufficient_quota",
+    "linked_organization_spend_limit_reached",
+}
+# Google says 400 to a key that it does not know.
+_BAD_KEY = "API_KEY_INVALID"
 
 
 class Failures:
-    """Words one vendor's failures, without ever repeating the key that it was given."""
+    """Words one vendor's failures, without ever repeating the key that it was given.
 
-    def __init__(self, vendor: str, secret: str | None) -> None:
+    Nor does it repeat `headers`, the values that were sent with each request.
+    """
+
+    def __init__(self, vendor: str, secret: str | None, headers: Iterable[str] = ()) -> None:
         self._vendor = vendor
-        self._secret = secret
+        told = (value for value in headers if len(value) >= _HIDDEN_CHARS_MIN)
+        # The longest first: what is left of one, after a part of it was hidden, would be told.
+        self._secrets = sorted({*told, *([secret] if secret else ())}, key=len, reverse=True)
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Return the error that an HTTP status other than 200 stands for."""
@@ -61,7 +90,15 @@ class Failures:
         error = answer.get("error") or answer
         detail = _message(error) or text
         after_s = _retry_after_s(headers)
-        return self._of_status(status, detail, _kind(error), retry_after_s=after_s)
+        if after_s is None:
+            after_s = _retry_delay_s(error)
+        request_id = headers.get("request-id") or headers.get("x-request-id") or ""
+        refusal = self._of_status(
+            status, detail, _kind(error), retry_after_s=after_s, request_id=request_id
+        )
+        if (told := headers.get("x-should-retry")) in {"true", "false"}:
+            refusal.retryable = told == "true"  # Some vendors know, and say so.
+        return refusal
 
     def inside(self, error: object) -> ProviderError:
         """Return the error that an error object stands for, inside of a reply with status 200."""
@@ -69,7 +106,8 @@ class Failures:
         detail = _message(error) or str(error)
         if status is None:
             return ProviderError(f"{self._vendor} failed: {self._cut(detail)}", retryable=True)
-        return self._of_status(status, detail, _kind(error))
+        after_s = _retry_delay_s(error)
+        return self._of_status(status, detail, _kind(error), retry_after_s=after_s)
 
     def not_streamed(self, body: bytes) -> ProviderError:
         """Return the error of a plain JSON answer where a stream was asked for."""
@@ -78,8 +116,13 @@ class Failures:
             return self.inside(error)
         return self.unreadable("a plain answer where a stream was asked for", body)
 
-    def cut_short(self) -> ProviderError:
-        """Return the error of a stream that ended in the middle of the reply."""
+    def cut_short(self, last_words: bytes = b"") -> ProviderError:
+        """Return the error of a stream that ended in the middle of the reply.
+
+        Its last words may be an error object that is no event, as Google's are.
+        """
+        if error := _parse(last_words.decode(errors="replace")).get("error"):
+            return self.inside(error)
         return ProviderError(
             f"{self._vendor}'s stream broke off in the middle of the reply; try again",
             code=STREAM_CUT,
@@ -109,21 +152,24 @@ class Failures:
         )
 
     def _of_status(
-        self, status: int, detail: str, kind: str, *, retry_after_s: float | None = None
-    ) -> ProviderError:
+        self, status: int, detail: str, kind: str, *, retry_after_s: float | None = None,
+        request_id: str = "",
+    ) -> ProviderError:  # fmt: skip
         code = "provider_overloaded" if status >= 500 else _CODES.get(status, "provider_error")
+        code = "provider_auth" if kind == _BAD_KEY else code
         remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
+        named = f" (request {self._cut(request_id)})" if request_id else ""
         return ProviderError(
-            f"{self._vendor} answered {status}: {self._cut(detail)}{remedy}",
+            f"{self._vendor} answered {status}: {self._cut(detail)}{named}{remedy}",
             code=code,
-            retryable=code in _RETRYABLE and kind != _OUT_OF_MONEY,
+            retryable=code in _RETRYABLE and kind not in _OUT_OF_MONEY,
             retry_after_s=retry_after_s,
             status=status,
         )
 
     def _cut(self, detail: str) -> str:
-        if self._secret:
-            detail = detail.replace(self._secret, "[key]")
+        for secret in self._secrets:
+            detail = detail.replace(secret, "[key]")
         detail = " ".join(detail.split())
         if len(detail) > DETAIL_CHARS_MAX:
             return detail[:DETAIL_CHARS_MAX] + "…"
@@ -135,6 +181,8 @@ def _parse(text: str) -> dict[str, object]:
         answer = orjson.loads(text)
     except orjson.JSONDecodeError:
         return {}
+    if isinstance(answer, list) and answer:
+        answer = answer[0]  # Google wraps the error of a stream in a list.
     return answer if isinstance(answer, dict) else {}
 
 
@@ -150,12 +198,12 @@ def _message(error: object) -> str:
 
 def _kind(error: object) -> str:
     match error:
-        case {"code": str(code)}:
+        case {"code": str(code)} | {"details": {"error_code": str(code)}}:
             return code
         case {"type": str(kind)}:
             return kind
         case _:
-            return ""
+            return _detail(error, "reason")
 
 
 def _status(error: object) -> int | None:
@@ -164,10 +212,25 @@ def _status(error: object) -> int | None:
             return status
         case {"code": str(code)} if code in _STATUSES:
             return _STATUSES[code]
-        case {"type": str(kind)}:
+        case {"type": str(kind)} | {"status": str(kind)}:
             return _STATUSES.get(kind)
         case _:
             return None
+
+
+def _retry_delay_s(error: object) -> float | None:
+    """Return what Google asks us to wait: `"retryDelay": "17.4s"` among an error's details."""
+    return _bounded(_detail(error, "retryDelay").removesuffix("s"), 1.0)
+
+
+def _detail(error: object, name: str) -> str:
+    """Return what the first of an error's details that has a text under `name` says there."""
+    match error:
+        case {"details": list(details)}:
+            said = (detail.get(name) for detail in details if isinstance(detail, dict))
+            return next((text for text in said if isinstance(text, str)), "")
+        case _:
+            return ""
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -8,17 +8,20 @@ from milepost.core.model import ModelRequest
 from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import Failures
 from milepost.providers.openai_chunks import Chunks
-from milepost.providers.openai_request import TokensField, encode
+from milepost.providers.openai_request import ChatEncoder, Dialect, ReasoningField, TokensField
 from milepost.providers.reading import Patience
 
 _OPENAI_HOST = "api.openai.com"
+# They refuse a conversation in which the reasoning beside a call is missing.
+_REASONING_WANTED_BACK = frozenset({"api.deepseek.com", "api.moonshot.ai", "api.moonshot.cn"})
 
 
 class ChatCompletions:
-    """The wire. `tokens_field` is the server's name for the bound on a reply's tokens."""
+    """The wire, in the words of one server."""
 
-    def __init__(self, tokens_field: TokensField) -> None:
-        self._tokens_field = tokens_field
+    def __init__(self, dialect: Dialect) -> None:
+        self._encoder = ChatEncoder(dialect)
+        self._seals = dialect.reasoning_field is not None
 
     def path(self, _: ModelRequest, /) -> str:
         """Return where a reply is asked for, behind the base URL."""
@@ -30,31 +33,42 @@ class ChatCompletions:
 
     def encode(self, request: ModelRequest) -> bytes:
         """Return the body that asks for a streamed reply."""
-        return encode(request, self._tokens_field)
+        return self._encoder.encode(request)
 
     def decoder(self, failures: Failures) -> Chunks:
         """Return what reads one reply."""
-        return Chunks(failures)
+        return Chunks(failures, seals=self._seals)
 
 
-def openai(
+def openai(  # noqa: PLR0913 - servers differ in each of these
     http: aiohttp.ClientSession,
     *,
     base_url: str,
     api_key: str | None,
     name: str = "openai",
     tokens_field: TokensField | None = None,
+    reasoning_field: ReasoningField | None = None,
     patience: Patience | None = None,
 ) -> Endpoint:
     """Return a provider on Chat Completions; `base_url` ends where `/chat/completions` begins.
 
     Without a `tokens_field` it is OpenAI's new name for OpenAI's own host, and for the others the
-    old one, which all of them know.
+    old one, which all of them know. `reasoning_field` is where a server wants a model's reasoning
+    back beside the calls that it led to; without one, it is sent to no host but those known to
+    insist.
     """
-    wire = ChatCompletions(tokens_field or _tokens_field(base_url))
+    dialect = Dialect(
+        tokens_field or _tokens_field(base_url), reasoning_field or _reasoning_field(base_url)
+    )
+    wire = ChatCompletions(dialect)
     return Endpoint(http, wire, base_url=base_url, api_key=api_key, name=name, patience=patience)
 
 
 def _tokens_field(base_url: str) -> TokensField:
     is_openai = urlsplit(base_url).hostname == _OPENAI_HOST
     return "max_completion_tokens" if is_openai else "max_tokens"
+
+
+def _reasoning_field(base_url: str) -> ReasoningField | None:
+    wanted = urlsplit(base_url).hostname in _REASONING_WANTED_BACK
+    return "reasoning_content" if wanted else None

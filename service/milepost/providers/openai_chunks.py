@@ -1,25 +1,28 @@
 """The chunks of a streamed Chat Completions reply as deltas, however odd the vendor."""
 
-import json
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import orjson
 
-from milepost.core.json import clean
+from milepost.core.json import clean_text
+from milepost.core.messages import Sealed
 from milepost.core.model import (
     CallDelta,
     Delta,
     Finished,
     FinishReason,
     ReasoningDelta,
+    SealedDelta,
     Spent,
     TextDelta,
 )
 from milepost.core.usage import Usage
 from milepost.providers.failures import Failures
+from milepost.providers.openai_request import SEAL
+from milepost.providers.payload import count, parsed, text
 
 DONE = b"[DONE]"
-TOKENS_MAX = 2**53
 
 _UNKNOWN = object()
 
@@ -34,10 +37,15 @@ _REASONS: Mapping[str, FinishReason] = {
 
 
 class Chunks:
-    """Decodes one reply's chunks, and knows whether the reply has come to its end."""
+    """Decodes one reply's chunks, and knows whether the reply has come to its end.
 
-    def __init__(self, failures: Failures) -> None:
+    One that `seals` gives the reasoning out once more, to be sent back beside the calls.
+    """
+
+    def __init__(self, failures: Failures, *, seals: bool = False) -> None:
         self._failures = failures
+        self._seals = seals
+        self._thoughts: list[str] = []
         self._calls = _Calls()
         self._reason: FinishReason | None = None
         self._response_id = ""
@@ -56,8 +64,8 @@ class Chunks:
         """Return the deltas of one `data` line. Raises `ProviderError` for an error inside."""
         if payload == DONE or self.done:
             self.done = True
-            return []
-        chunk = self._parse(payload)
+            return self._sealed()
+        chunk = parsed(payload, self._failures)
         if error := chunk.get("error"):
             raise self._failures.inside(error)
         deltas: list[Delta] = []
@@ -70,6 +78,8 @@ class Chunks:
             deltas.append(Spent(_usage(usage)))
         if not self._response_id:
             self._read_names(chunk)
+        if self._thoughts and self._reason is not None:
+            deltas += self._sealed()
         return deltas
 
     def finish(self) -> Finished:
@@ -79,22 +89,6 @@ class Chunks:
         if reason == "stop" and self._calls.count:
             reason = "tool_calls"
         return Finished(reason, self._response_id, self._model)
-
-    def _parse(self, payload: bytes) -> dict[str, object]:
-        try:
-            chunk = orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            chunk = self._parse_leniently(payload)
-        if not isinstance(chunk, dict):
-            raise self._failures.unreadable("an event that is no JSON object", payload)
-        return chunk
-
-    def _parse_leniently(self, payload: bytes) -> object:
-        """Some vendors cut text in the middle of a surrogate pair, which orjson refuses."""
-        try:
-            return clean(json.loads(payload))
-        except (ValueError, RecursionError):
-            raise self._failures.unreadable("an event that is no JSON", payload) from None
 
     def _read_choice(self, choice: Mapping[str, object], deltas: list[Delta]) -> None:
         """We ask for one choice. Should several come, the first one to speak is the reply."""
@@ -107,26 +101,53 @@ class Chunks:
             self._read_delta(delta, deltas)
         reason = choice.get("finish_reason")
         if reason and self._reason is None:
-            self._reason = _REASONS.get(_text(reason), "stop")
+            self._reason = _REASONS.get(text(reason), "stop")
 
     def _read_delta(self, delta: Mapping[str, object], deltas: list[Delta]) -> None:
-        text = delta.get("content") or delta.get("refusal")
-        if text and isinstance(text, str):
-            self.said_chars += len(text)
-            deltas.append(TextDelta(text))
+        said = delta.get("content") or delta.get("refusal")
+        if said and isinstance(said, str):
+            self.said_chars += len(said)
+            deltas.append(TextDelta(said))
+        elif said and isinstance(said, list):
+            self._read_parts(said, deltas)
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if thought and isinstance(thought, str):
-            self.said_chars += len(thought)
-            deltas.append(ReasoningDelta(thought))
+            self._think(thought, deltas)
         pieces = delta.get("tool_calls")
         if pieces and isinstance(pieces, list):
             calls = [self._calls.read(piece) for piece in pieces if isinstance(piece, dict)]
             self.said_chars += sum(len(call.arguments) for call in calls)
             deltas.extend(calls)
 
+    def _read_parts(self, parts: list[object], deltas: list[Delta]) -> None:
+        """Mistral's reasoning models speak in parts, some of which are thoughts, in parts again."""
+        for part in parts:
+            match part:
+                case {"type": "text", "text": str(said)}:
+                    self.said_chars += len(said)
+                    deltas.append(TextDelta(said))
+                case {"type": "thinking", "thinking": list(thoughts)}:
+                    for thought in thoughts:
+                        if isinstance(thought, dict):
+                            self._think(text(thought.get("text")), deltas)
+                case _:
+                    pass  # A reference to a source, or what is newer than this wire.
+
+    def _think(self, thought: str, deltas: list[Delta]) -> None:
+        self.said_chars += len(thought)
+        deltas.append(ReasoningDelta(thought))
+        if self._seals:
+            self._thoughts.append(thought)
+
+    def _sealed(self) -> list[Delta]:
+        thought = clean_text("".join(self._thoughts))
+        self._thoughts = []
+        sealed = thought and self._calls.count
+        return [SealedDelta(Sealed(SEAL, {"reasoning": thought}))] if sealed else []
+
     def _read_names(self, chunk: Mapping[str, object]) -> None:
-        self._response_id = _text(chunk.get("id"))
-        self._model = _text(chunk.get("model"))
+        self._response_id = text(chunk.get("id"))
+        self._model = text(chunk.get("model"))
 
 
 class _Calls:
@@ -137,59 +158,71 @@ class _Calls:
         self._latest: object = None
         self.count = 0
 
-    def read(self, piece: Mapping[str, object]) -> CallDelta:
-        """Return `piece` with the index of the call that it belongs to, counted by ourselves."""
-        function = piece.get("function")
+    def read(self, said: Mapping[str, object]) -> CallDelta:
+        """Return `said` with the index of the call that it belongs to, counted by ourselves."""
+        function = said.get("function")
         function = function if isinstance(function, dict) else {}
-        call_id, name = _text(piece.get("id")), _text(function.get("name"))
-        call = self._belonging(piece.get("index"), call_id, name)
-        return call.read(call_id, name, _arguments(function.get("arguments")))
+        piece = _Piece(
+            text(said.get("id")),
+            text(function.get("name")),
+            _arguments(function.get("arguments")),
+        )
+        return self._belonging(said.get("index"), piece).read(piece)
 
-    def _belonging(self, index: object, call_id: str, name: str) -> "_OpenCall":
+    def _belonging(self, index: object, piece: "_Piece") -> "_OpenCall":
         """Some vendors say index 0 for every call, or none at all."""
         indexed = isinstance(index, int)
         key = index if indexed else self._latest
         call = self._open.get(key)
-        if call is None or call.is_another(call_id, name, indexed=indexed):
+        if call is None or call.is_another(piece, indexed=indexed):
             call = self._open[key] = _OpenCall(self.count)
             self.count += 1
         self._latest = key
         return call
 
 
+class _Piece(NamedTuple):
+    """What a chunk says of a call."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
 class _OpenCall:
     """One call, and what has been said of it already."""
 
-    __slots__ = ("_id", "_index", "_name")
+    __slots__ = ("_closed", "_id", "_index", "_name")
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._id = ""
         self._name = ""
+        self._closed = False
 
-    def is_another(self, call_id: str, name: str, *, indexed: bool) -> bool:
-        """Say whether a piece begins a call after this one: only a piece with a name can.
+    def is_another(self, piece: "_Piece", *, indexed: bool) -> bool:
+        """Say whether `piece` begins a call after this one: only one with a name can.
 
         Where ids don't decide, a vendor that counts repeats the name in each piece of a call, and
-        one that doesn't count sends its calls whole.
+        one that doesn't count, or counts wrong, sends its calls whole.
         """
-        if not name or not self._name:
+        if not piece.name or not self._name:
             return False
-        if call_id and self._id:
-            return call_id != self._id
-        return not indexed or name != self._name
+        if piece.call_id and self._id:
+            return piece.call_id != self._id
+        whole_again = self._closed and piece.arguments.startswith("{")
+        return not indexed or piece.name != self._name or whole_again
 
-    def read(self, call_id: str, name: str, arguments: str) -> CallDelta:
+    def read(self, piece: "_Piece") -> CallDelta:
         """Return the delta, with the id and the name only when they are new."""
-        new_id = "" if self._id else call_id
-        new_name = "" if self._name else name
-        self._id = self._id or call_id
-        self._name = self._name or name
-        return CallDelta(self._index, new_id, new_name, arguments)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+        new_id = "" if self._id else piece.call_id
+        new_name = "" if self._name else piece.name
+        self._id = self._id or piece.call_id
+        self._name = self._name or piece.name
+        if piece.arguments:
+            # In JSON nothing opens right behind what was closed.
+            self._closed = piece.arguments.endswith("}")
+        return CallDelta(self._index, new_id, new_name, piece.arguments)
 
 
 def _arguments(value: object) -> str:
@@ -205,17 +238,10 @@ def _arguments(value: object) -> str:
 
 def _usage(usage: Mapping[str, object]) -> Usage:
     return Usage(
-        input_tokens=_count(usage, "prompt_tokens"),
-        output_tokens=_count(usage, "completion_tokens"),
-        cache_read_tokens=_count(usage, "prompt_tokens_details", "cached_tokens")
-        or _count(usage, "prompt_cache_hit_tokens"),
-        cache_write_tokens=_count(usage, "prompt_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=_count(usage, "completion_tokens_details", "reasoning_tokens"),
+        input_tokens=count(usage, "prompt_tokens"),
+        output_tokens=count(usage, "completion_tokens"),
+        cache_read_tokens=count(usage, "prompt_tokens_details", "cached_tokens")
+        or count(usage, "prompt_cache_hit_tokens"),
+        cache_write_tokens=count(usage, "prompt_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=count(usage, "completion_tokens_details", "reasoning_tokens"),
     )
-
-
-def _count(usage: Mapping[str, object], *path: str) -> int:
-    value: object = usage
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0  # True is no count

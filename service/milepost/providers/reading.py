@@ -10,22 +10,27 @@ import aiohttp
 from milepost.core.errors import ProviderError
 from milepost.core.model import Delta
 from milepost.providers.failures import Failures
+from milepost.providers.json_array import JsonArrayItems
 from milepost.providers.sse import SseLines
 from milepost.providers.watchdog import NEVER, Watchdog
 
-HEAD_BYTES_MAX = 16_384
+STRAY_BYTES_MAX = 16_384
+
+_ENDS_OF_EVENTS = (b"}", b"]")
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long to wait for a reply's first delta, counted from the request, and between deltas.
 
+    `whole_s` bounds the reply as a whole, however steadily it drips.
     `tail_s` bounds what may follow the reason to stop (usage and the end mark, which some servers
     never send), `drain_s` what may follow the end mark before the connection is thrown away.
     """
 
     first_s: float = 120.0
     between_s: float = 30.0
+    whole_s: float = 900.0
     tail_s: float = 2.0
     drain_s: float = 0.25
 
@@ -59,12 +64,13 @@ class Reading:
         self._failures = failures
         self._patience = patience
         self._first_deadline = first_deadline
+        self._whole_deadline = first_deadline - patience.first_s + patience.whole_s
         self._clock = asyncio.get_running_loop().time
-        self._lines = SseLines()
-        self._head = b""
+        self._lines: SseLines | JsonArrayItems | None = None
+        self._stray = b""
         self._heard = False
         self._ended = False
-        shortest_s = min(patience.first_s, patience.between_s, patience.tail_s)
+        shortest_s = min(patience.first_s, patience.between_s, patience.whole_s, patience.tail_s)
         self._watchdog = Watchdog(response.close, period_s=shortest_s)
 
     async def next(self) -> list[Delta]:
@@ -72,8 +78,9 @@ class Reading:
 
         Raises `ProviderError` when the vendor is late, breaks off, or sends an error or garbage.
         """
-        deadline = self._deadline()
+        deadline = min(self._deadline(), self._whole_deadline)
         while not self._ended:
+            self._require_time()
             piece = await self._read(deadline)
             deltas = self._decode(piece)
             self._ended = not piece or self._decoder.done
@@ -106,6 +113,11 @@ class Reading:
             return self._clock() + self._patience.between_s
         return self._first_deadline
 
+    def _require_time(self) -> None:
+        """Refuse to read on for too long, even where nobody ever has to wait."""
+        if not self._decoder.finished and self._clock() >= self._whole_deadline:
+            raise self._failures.timed_out("whole reply", self._patience.whole_s)
+
     async def _read(self, deadline: float) -> bytes:
         """Return the next bytes; none at the end, and none where a whole reply misses its end."""
         self._watchdog.deadline = deadline
@@ -119,22 +131,33 @@ class Reading:
             self._watchdog.deadline = NEVER
 
     def _decode(self, piece: bytes) -> list[Delta]:
-        payloads = self._lines.feed(piece) if piece else self._lines.end()
-        if not self._heard and not payloads:
-            self._head = (self._head + piece)[:HEAD_BYTES_MAX]
+        payloads = self._payloads(piece)
+        self._stray = b"" if payloads else (self._stray + piece)[:STRAY_BYTES_MAX]
         deltas = [delta for payload in payloads for delta in self._decoder.decode(payload)]
         self._heard = self._heard or bool(deltas)
         return deltas
 
+    def _payloads(self, piece: bytes) -> list[bytes]:
+        """Return the events that `piece` completes: SSE, or the items of an array if it is one."""
+        if self._lines is None:
+            if not (begun := piece.lstrip()):
+                return []
+            self._lines = JsonArrayItems() if begun.startswith(b"[") else SseLines()
+        if piece:
+            return self._lines.feed(piece)
+        # Some vendors leave out the last line's end; what does not end there broke off inside.
+        return [last for last in self._lines.end() if last.endswith(_ENDS_OF_EVENTS)]
+
     def _broken(self) -> ProviderError:
         if not self._watchdog.expired:
             return self._failures.cut_short()
+        self._require_time()
         if self._heard:
             return self._failures.timed_out("next token", self._patience.between_s)
         return self._failures.timed_out("first token", self._patience.first_s)
 
     def _unfinished(self) -> ProviderError:
-        """A body without a single event may be a plain answer that says what is wrong."""
-        if self._head.lstrip().startswith(b"{"):
-            return self._failures.not_streamed(self._head)
-        return self._failures.cut_short()
+        """What came last and is no event may be plain JSON that says what is wrong."""
+        if not self._heard and self._stray.lstrip().startswith(b"{"):
+            return self._failures.not_streamed(self._stray)
+        return self._failures.cut_short(self._stray)

@@ -2,7 +2,8 @@
 
 from milepost.core.errors import ProviderError
 
-SSE_LINE_BYTES_MAX = 1_048_576
+# Some events repeat the whole request: its instructions and all of its tools.
+SSE_LINE_BYTES_MAX = 4_194_304
 
 
 class SseLines:
