@@ -1,67 +1,117 @@
-"""Prompt injection in what a tool brought from outside: phrases that address the model.
+"""Prompt injection in what came from outside: phrases that address the model.
 
-Patterns find the plain attempts and nothing else: a tool that acts still needs its approval. They
-are kept narrow, since a result that is blocked by mistake is a result lost.
+Patterns find the attempts that somebody has seen before, also in disguise, and nothing else: a tool
+that acts still needs its approval. They are kept narrow, since what is blocked by mistake is lost.
 """
 
+import base64
+import binascii
 import re
 import unicodedata
+from collections.abc import Iterator
+
+from milepost.guardrails.confusables import skeleton
+from milepost.guardrails.phrases import ABROAD, IN_OWN_LETTERS, PHRASES
 
 CHARS_MAX = 200_000
+"""What is read at once; a longer text is read in parts that overlap."""
 
-_EARLIER = r"(?:previous|prior|above|earlier|preceding|former|existing)"
-_ORDERS = r"(?:instructions?|prompts?|rules|directives|guidelines|commands)"
-_YOURS = r"(?:all |any |every |the |your |my |these |those |of )*"
+OVERLAP_CHARS = 2_000
+ENCODED_MAX = 50
+ENCODED_CHARS_MAX = 20_000
 
-_PATTERNS = {
-    "tells the model to ignore its instructions": (
-        rf"\b(?:ignore|disregard|forget|override|bypass) {_YOURS}"
-        rf"(?:{_EARLIER} {_ORDERS}|system (?:prompt|instructions?|message)|your {_ORDERS})"
-    ),
-    "tells the model to ignore what came before": (
-        r"\b(?:ignore|disregard|forget) (?:everything|all|anything) (?:"
-        r"(?:you|that) (?:were|was|have been|had been) told|(?:said|written) (?:above|before))"
-    ),
-    "gives the model another role": (
-        r"\byou are (?:now|no longer) (?:a |an |the |in )?"
-        r"(?:dan\b|developer mode|jailbroken|restricted|unrestricted|bound by"
-        r"|different (?:ai|model))"
-    ),
-    "poses as new instructions": (
-        r"(?:^|\n|[.!:>*#\]] ?)\W{0,5}(?:new|updated|real|actual|important) (?:system )?"
-        rf"{_ORDERS} ?(?:for (?:you|the (?:ai|assistant|model|agent)))? ?:"
-    ),
-    "poses as a message of the system": (
-        r"<\|?(?:im_start|system|im_end|start_header_id|endoftext)\|?>|\[/?(?:inst|system)\]"
-        r"|<</?sys>>|(?:^|\n) ?#{2,3} ?(?:system|instruction) ?:"
-    ),
-    "asks for the system prompt": (
-        r"\b(?:reveal|print|show|repeat|output|leak|send)(?: me| us)? (?:your|the) "
-        r"(?:full |entire |initial |original |hidden )*"
-        r"(?:system prompt|system message|initial instructions)"
-    ),
-    "tells the model to hide something from the user": (
-        r"\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to|reveal (?:this|it) to"
-        r"|alert|notify) the (?:user|human|operator)"
-    ),
-}
-_COMPILED = tuple((why, re.compile(pattern, re.IGNORECASE)) for why, pattern in _PATTERNS.items())
-_INVISIBLE = re.compile(
-    "[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e007f]"
+_IGNORE, *_ = PHRASES
+_COMPILED = (
+    *((why, re.compile(pattern, re.IGNORECASE)) for why, pattern in PHRASES.items()),
+    (_IGNORE, re.compile("|".join(ABROAD.values()), re.IGNORECASE)),
 )
+_OWN = re.compile("|".join(IN_OWN_LETTERS.values()), re.IGNORECASE)
+_SQUEEZED = tuple(
+    (why, re.compile(pattern.removeprefix(r"\b").replace(" ", ""), re.IGNORECASE))
+    for why, pattern in PHRASES.items()
+    if pattern.startswith(r"\b")
+)
+
 _BLANKS = re.compile(r"[^\S\n]+|\\n")
 _LINES = re.compile(r" ?\n ?")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+_TIES = re.compile(r"\" ?, ?\"|[-_*~|/\\`\"']+")
+_SPACED_OUT = re.compile(r"(?<![^\W_])[^\W_](?:[\s._*~|/-]{1,3}[^\W_](?![^\W_])){7,}")
+_ENCODED = re.compile(r"(?<![\w+/-])[\w+/-]{24,}={0,2}", re.ASCII)
+_FLAG = re.compile("\N{WAVING BLACK FLAG}[\U000e0030-\U000e007a]{1,8}\U000e007f")
+_SMUGGLED = re.compile(
+    "[\U000e0020-\U000e007e]{4}|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4}"  # tags; selectors
+)
+_LEET = str.maketrans("034578@$!|", "oeastbasil")
 
 
-def injection_in(text: str) -> str | None:
-    """Return what a text does that is meant for the model; None where it does nothing such."""
-    shown = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text[:CHARS_MAX]))
-    shown = _LINES.sub(
-        "\n", _BLANKS.sub(" ", shown.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
-    )
-    # A phrase may be broken over lines, and a few patterns look where lines begin.
-    folded = shown.replace("\n", " ")
-    for why, pattern in _COMPILED:
-        if pattern.search(shown) or pattern.search(folded):
+def injection_in(text: str, *, decode: bool = False) -> str | None:
+    """Return what a text does that is meant for the model; None where it does nothing such.
+
+    With `decode` it is also read as base64, and with figures for letters.
+    """
+    step = CHARS_MAX - OVERLAP_CHARS
+    for begin in range(0, max(1, len(text) - OVERLAP_CHARS), step):
+        if why := _found_in(text[begin : begin + CHARS_MAX], decode=decode):
             return why
     return None
+
+
+def _found_in(text: str, *, decode: bool) -> str | None:
+    if not text.isascii():
+        if _SMUGGLED.search(_FLAG.sub("", text)):
+            return "hides text where nobody sees it"
+        if _OWN.search(_evened(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)))):
+            return _IGNORE
+    shown = _evened(skeleton(text))
+    for reading in _readings(shown):
+        if why := _match(_COMPILED, reading):
+            return why
+    for run in _SPACED_OUT.finditer(shown):
+        if why := _match(_SQUEEZED, re.sub(r"[\W_]+", "", run[0])):
+            return why
+    return _decoded(text, shown) if decode else None
+
+
+def _evened(text: str) -> str:
+    return _LINES.sub("\n", _BLANKS.sub(" ", text))
+
+
+def _readings(shown: str) -> Iterator[str]:
+    """Yield the text as it stands, on one line, and with its words torn from each other.
+
+    A phrase may be broken over lines, and a few patterns look where lines begin.
+    """
+    yield shown
+    flat = shown.replace("\n", " ")
+    yield flat
+    if (torn := _BLANKS.sub(" ", _TIES.sub(" ", flat))) != flat:
+        yield torn
+
+
+def _match(patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+    return next((why for why, pattern in patterns if pattern.search(text)), None)
+
+
+def _decoded(text: str, shown: str) -> str | None:
+    plain = shown.translate(_LEET)
+    for one in ("i", "l"):
+        for reading in _readings(plain.replace("1", one)):
+            if why := _match(_COMPILED, reading):
+                return f"{why}, in figures for letters"
+    for index, run in enumerate(_ENCODED.finditer(text)):
+        if index >= ENCODED_MAX:
+            break
+        if why := _found_in(_from_base64(run[0][:ENCODED_CHARS_MAX]), decode=False):
+            return f"{why}, in base64"
+    return None
+
+
+def _from_base64(run: str) -> str:
+    """Return what the run says, nothing where it is no text in base64."""
+    plain = run.rstrip("=").replace("-", "+").replace("_", "/")
+    whole = plain[: len(plain) - (len(plain) % 4 == 1)]
+    try:
+        return base64.b64decode(whole + "=" * (-len(whole) % 4), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
