@@ -16,7 +16,7 @@ from milepost.store.approvals import (
     Edit,
 )
 from milepost.store.dialect import number, text
-from milepost.store.records import NewApproval, Page
+from milepost.store.records import InboxMovedError, NewApproval, Page
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
 from tests.store.making import (
@@ -192,7 +192,7 @@ async def test_a_run_that_still_works_gets_the_answer_into_its_inbox(store: Stor
 
     assert decided.run_status == "running"
     assert len(await letters(store, claim.run_id)) == 1
-    with pytest.raises(log.InboxMovedError):
+    with pytest.raises(InboxMovedError):
         await store.append(a_park(claim, head=3))
 
 

@@ -346,10 +346,11 @@ async def test_work_holds_a_connection_only_while_it_runs(
     await engine.open()
 
     await asyncio.gather(*(engine.write(put(f"{number}")) for number in range(20)))
-    with pytest.raises(ConflictError):
-        await engine.write(put_and_fail("x"))
+    for _ in range(3):
+        with pytest.raises(ConflictError):
+            await engine.write(put_and_fail("x"))
 
-    assert engine.checked_out == 0
+    assert sorted(await engine.read(names()), key=int) == [f"{number}" for number in range(20)]
     await engine.close()
 
 

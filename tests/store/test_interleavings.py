@@ -9,25 +9,41 @@ from typing import Any, Protocol
 
 import psycopg
 import pytest
+from sqlalchemy import func, select
 
 from milepost.core.errors import ConflictError, FencedError, NotFoundError
 from milepost.store import (
     agents,
     approvals,
+    budgets,
     idempotency,
     log,
     queue,
+    reservations,
     runs,
+    schema,
     secrets,
     sessions,
 )
 from milepost.store.address import PostgresAddress
 from milepost.store.approvals import Decision
+from milepost.store.budgets import BudgetRow
+from milepost.store.dialect import text
 from milepost.store.engine import CollisionError
 from milepost.store.idempotency import Asked
-from milepost.store.log import InboxMovedError
-from milepost.store.records import Claim, NewApproval, NewRun, Request
+from milepost.store.records import Claim, InboxMovedError, NewApproval, NewRun, Request
+from milepost.store.reservations import Shortage
 from milepost.store.store import Store
+from milepost.store.work import Statement, Work
+from tests.store.budgeting import (
+    CALL,
+    a_call_of,
+    counted,
+    kept,
+    place_in,
+    reserving,
+    settling,
+)
 from tests.store.conftest import opened, serving
 from tests.store.making import (
     NOW_MS,
@@ -47,6 +63,7 @@ from tests.store.making import (
     events,
     held,
     letters,
+    lost,
     next_claim,
     queued,
     status,
@@ -687,3 +704,159 @@ async def test_a_session_is_erased_while_somebody_decides_on_what_is_over(
     async for raced in every_order(prepare):
         assert raced.one is None, raced
         assert isinstance(raced.other, (ConflictError, NotFoundError)), raced
+
+
+# --- Budgets ---
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_two_calls_do_not_both_take_the_last_one_of_a_budget(
+    store: Store, every_order: Orders, before: int
+) -> None:
+    claim = await held(store)
+
+    async def prepare() -> Contest[BudgetRow]:
+        budget = await kept(store, model_calls=before + 1)
+        for _ in range(before):
+            await store.write(reserving(a_call_of(claim), place_in(budget)))
+        one, other = (reserving(a_call_of(claim), place_in(budget)) for _ in range(2))
+        return Contest(budget, one, other)
+
+    async for raced in every_order(prepare):
+        assert [raced.one, raced.other].count(CALL) == 1, raced
+        assert [type(side) for side in (raced.one, raced.other)].count(Shortage) == 1, raced
+        assert await counted(store, raced.subject) == (0, before + 1), raced
+
+
+async def test_calls_that_count_in_the_same_budgets_do_not_wait_for_each_other_for_ever(
+    store: Store, every_order: Orders
+) -> None:
+    claim = await held(store)
+
+    async def prepare() -> Contest[list[BudgetRow]]:
+        rows = [await kept(store, model_calls=1) for _ in range(3)]
+        places = [place_in(row) for row in rows]
+        return Contest(
+            rows,
+            reserving(a_call_of(claim), *places),
+            reserving(a_call_of(claim), *reversed(places)),
+        )
+
+    async for raced in every_order(prepare):
+        assert [raced.one, raced.other].count(CALL) == 1, raced
+        assert [await counted(store, row) for row in raced.subject] == [(0, 1)] * 3, raced
+
+
+async def test_a_call_that_is_settled_leaves_the_rest_to_one_that_reserves(
+    store: Store, every_order: Orders
+) -> None:
+    claim = await held(store)
+
+    async def prepare() -> Contest[BudgetRow]:
+        budget = await kept(store, model_calls=2)
+        call, place = a_call_of(claim), place_in(budget)
+        await store.write(reserving(call, place))
+        return Contest(budget, settling(call, place), reserving(a_call_of(claim), place))
+
+    async for raced in every_order(prepare):
+        assert (raced.one, raced.other) == ((), CALL), raced
+        assert await counted(store, raced.subject) == (1, 1), raced
+
+
+async def test_one_crossing_is_warned_of_once(store: Store, every_order: Orders) -> None:
+    claim = await held(store)
+
+    async def prepare() -> Contest[BudgetRow]:
+        budget = await kept(store, model_calls=9, warn_at=0.1)
+        place = place_in(budget)
+        calls = [a_call_of(claim) for _ in range(2)]
+        for call in calls:
+            await store.write(reserving(call, place))
+        one, other = (settling(call, place) for call in calls)
+        return Contest(budget, one, other)
+
+    async for raced in every_order(prepare):
+        assert sorted(map(len, (raced.one, raced.other))) == [0, 1], raced
+        assert await counted(store, raced.subject) == (2, 0), raced
+
+
+async def test_what_was_left_behind_is_given_back_once(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[list[BudgetRow]]:
+        claim = await held(store)
+        rows = [await kept(store), await kept(store)]
+        for _ in range(2):
+            await store.write(reserving(a_call_of(claim), *map(place_in, rows)))
+        await lost(store, claim)
+        return Contest(rows, reservations.free(TENANT), reservations.free())
+
+    async for raced in every_order(prepare):
+        assert raced.one + raced.other == 4, raced
+        assert [await counted(store, row) for row in raced.subject] == [(0, 0)] * 2, raced
+
+
+async def test_a_late_call_is_settled_or_given_back_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[list[BudgetRow]]:
+        claim = await held(store)
+        rows = [await kept(store), await kept(store)]
+        call, places = a_call_of(claim), [place_in(row) for row in rows]
+        await store.write(reserving(call, *places))
+        await lost(store, claim)
+        return Contest(rows, settling(call, *places), reservations.free())
+
+    async for raced in every_order(prepare):
+        spent = [await counted(store, row) for row in raced.subject]
+        assert set(spent) <= {(0, 0), (1, 0)}, raced
+        assert raced.other == spent.count((0, 0)), raced
+
+
+async def test_a_budget_goes_with_its_counters_whoever_reserves_just_then(
+    store: Store, every_order: Orders
+) -> None:
+    claim = await held(store)
+
+    async def prepare() -> Contest[BudgetRow]:
+        budget = await kept(store, model_calls=1)
+        deleting = budgets.delete(TENANT, budget.id)
+        return Contest(budget, deleting, reserving(a_call_of(claim), place_in(budget)))
+
+    async for raced in every_order(prepare):
+        assert (raced.one, raced.other) == (None, CALL), raced
+        assert await orphans(store, raced.subject) == (0, 0), raced
+
+
+async def test_a_budget_goes_with_its_counters_whoever_gives_back_just_then(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[BudgetRow]:
+        claim = await held(store)
+        budget = await kept(store, scope="user")
+        for user in ("ann", "bob", "eve"):
+            await store.write(reserving(a_call_of(claim), place_in(budget, user)))
+        await lost(store, claim)
+        return Contest(budget, budgets.delete(TENANT, budget.id), reservations.free())
+
+    async for raced in every_order(prepare):
+        assert raced.one is None, raced
+        assert raced.other in {0, 3}, raced
+        assert await orphans(store, raced.subject) == (0, 0), raced
+
+
+async def orphans(store: Store, budget: BudgetRow) -> tuple[int, int]:
+    """Return how many counters and reservations a budget has, though it may be gone."""
+    return await store.read(_rows_of(budget.id))
+
+
+def _rows_of(budget_id: str) -> Work[tuple[int, int]]:
+    ((kept,),), ((reserved,),) = yield (
+        _COUNTERS_OF(budget_id=budget_id),
+        _RESERVATIONS_OF(budget_id=budget_id),
+    )
+    return kept, reserved
+
+
+_COUNTERS_OF, _RESERVATIONS_OF = (
+    Statement(select(func.count()).where(table.c.budget_id == text("budget_id")))
+    for table in (schema.budget_counters, schema.budget_reservations)
+)

@@ -8,8 +8,8 @@ from milepost.core.errors import FencedError
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
 from milepost.store import approvals, log, queue, runs, traces, usage
-from milepost.store.log import GroupSplitError, InboxMovedError
-from milepost.store.records import Append, Change, LogEntry, UsageRow
+from milepost.store.log import GroupSplitError
+from milepost.store.records import Append, Change, InboxMovedError, LogEntry, UsageRow
 from milepost.store.store import Store
 from tests.store.making import (
     NOW_MS,

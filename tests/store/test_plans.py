@@ -17,24 +17,34 @@ from milepost.store import (
     agents,
     approvals,
     audit,
+    batch_turns,
+    batches,
+    budget_counters,
+    budgets,
     engine_sqlite,
     idempotency,
     keys,
     log,
     queue,
+    reservations,
     runs,
     schema,
     sessions,
     tool_statistics,
+    tool_usage,
     traces,
     usage,
 )
 from milepost.store.address import PostgresAddress, SqliteAddress
+from milepost.store.amounts import Amounts
 from milepost.store.approvals import ApprovalFilter, Decision
+from milepost.store.batches import BatchFilter
+from milepost.store.budget_counters import CounterKey, Place
 from milepost.store.dialect import DialectName
 from milepost.store.engine_postgres import parameters
 from milepost.store.idempotency import Asked
 from milepost.store.records import Claim, Page, Request, RunFilter, UsageRow
+from milepost.store.reservations import Holder
 from milepost.store.traces import TraceFilter
 from milepost.store.usage import UsageFilter
 from milepost.store.work import Call, Rows, Work
@@ -48,15 +58,19 @@ from tests.store.making import (
     an_approval,
     an_entry,
 )
+from tests.store.making_batches import a_batch, an_offer, chunk
 
 GROWING = {
-    "agents", "agent_versions", "approvals", "audit", "events", "idempotency", "inbox", "keys",
-    "runs", "sessions", "spans", "usage", "votes",
+    "agent_versions", "agents", "approvals", "audit", "batch_items", "batches", "budget_counters",
+    "budgets", "events", "idempotency", "inbox", "keys", "runs", "sessions", "spans", "usage",
+    "votes",
 }  # fmt: skip
 # Each holds only what is not over, or a part of that.
 SMALL_INDEXES = {"ix_runs_ready", "ix_runs_owned", "ix_runs_timers", "ix_runs_blocked"} | {
     "uq_runs_active",
     "ix_approvals_expiry",
+    "ix_batches_open",
+    "ix_batch_items_started",
 }
 
 _RUN = (
@@ -67,6 +81,10 @@ _APPROVAL = (
     "INSERT INTO approvals (id, tenant, run_id, session_id, agent, call_id, tool, arguments,"
     " digest, preview, reason, expires_ms) VALUES"
     " ('{}', 'acme', 'running', 'ses_1', 'clerk', 'c', 't', '', '', '', '', {})"
+)
+_BATCH = (
+    "INSERT INTO batches (id, tenant, agent_id, agent, agent_version, status, concurrency,"
+    " queued_event, total) VALUES ('{}', 'acme', 'agt_1', 'clerk', 1, '{}', 2, '', 3)"
 )
 _PRESENT = (
     "INSERT INTO workers (id, until_ms) VALUES ('worker', 9000000000000)",
@@ -85,9 +103,18 @@ _PRESENT = (
     "INSERT INTO agents (id, tenant, name, version) VALUES ('agt_1', 'acme', 'clerk', 1)",
     """INSERT INTO agent_versions (agent_id, version, tenant, definition)
     VALUES ('agt_1', 1, 'acme', '{}')""",
+    _BATCH.format("bat_open", "running"),
+    _BATCH.format("bat_over", "completed"),
+    "INSERT INTO batch_items (batch_id, place, tenant, input) VALUES ('bat_open', 0, 'acme', '[]')",
+    """INSERT INTO batch_items (batch_id, place, tenant, status, run_id)
+    VALUES ('bat_open', 1, 'acme', 'started', 'running')""",
+    """INSERT INTO budgets (id, tenant, scope, period, model_calls)
+    VALUES ('bud_1', 'acme', 'tenant', 'total', 5)""",
 )
 CLAIM = Claim("running", TENANT, "ses_1", "agt_1", 1, None, 1, 1, 0, 0, "{}", None, None)
 USED = UsageRow(2, "ses_1", "clerk", "m", None, "{}", 1, Usage())
+CALL = Holder(TENANT, "running", 1, "msg_1")
+PLACE = Place(CounterKey("bud_1", "", 0), "bct_1")
 ASKED = Asked(TENANT, Request("POST /v1/agents", "key", "hash"), "agt_2", NOW_MS)
 
 
@@ -140,6 +167,13 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "inbox of people": lambda: approvals.search(TENANT, ApprovalFilter("pending"), Page(20)),
     "key": lambda: keys.by_hash("hash"),
     "names": lambda: keys.names(TENANT, ["key_1"]),
+    "create batch": lambda: batches.create(a_batch(1), [chunk(0, 1)]),
+    "look at batches": lambda: batch_turns.look(100),
+    "turn of a batch": lambda: batch_turns.turn(TENANT, "bat_open", an_offer()),
+    "results of a batch": lambda: batches.results(TENANT, "bat_open", Page(20), done=True),
+    "cancel batch": lambda: batches.cancel(TENANT, "bat_open", by="a", reason=None, now_ms=1),
+    "delete batch": lambda: batches.delete(TENANT, "bat_over"),
+    "search batches": lambda: batches.search(TENANT, BatchFilter(), Page(20)),
     "audit": lambda: audit.search(TENANT, audit.AuditFilter(), Page(20)),
     "remember": lambda: idempotency.remember(ASKED),
     "purge": lambda: idempotency.purge(NOW_MS),
@@ -148,7 +182,21 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "traces of a tool": lambda: traces.search(TENANT, TraceFilter(tool="add"), Page(20)),
     "calls of a tool": lambda: tool_statistics.calls(TENANT, "add"),
     "denials": lambda: tool_statistics.denials(TENANT),
+    "budgets": lambda: budgets.all_of(TENANT),
+    "reserve": lambda: reservations.reserve(CALL, [PLACE], lambda _: Amounts(model_calls=1)),
+    "settle": lambda: reservations.settle(CALL, [PLACE], Amounts()),
+    "free": reservations.free,
+    "free of a tenant": lambda: reservations.free(TENANT),
+    "counters": lambda: budget_counters.present(TENANT, "bud_1", 0, Page(20)),
+    "purge of counters": lambda: budget_counters.purge(NOW_MS),
+    "delete a budget": lambda: budgets.delete(TENANT, "bud_1"),
     "usage of a run": lambda: usage.total(TENANT, "running"),
+    "what was said": lambda: traces.said(TENANT, "running"),
+    "tools of a run": lambda: tool_usage.grouped(TENANT, ["tool"], UsageFilter(run_id="running")),
+    "tools of a day": lambda: tool_usage.grouped(
+        TENANT, ["tool", "agent"], UsageFilter(from_ms=1, until_ms=2)
+    ),
+    "a tool of a tenant": lambda: tool_usage.grouped(TENANT, ["day"], UsageFilter(tool="add")),
     "usage of a day": lambda: usage.grouped(TENANT, ["agent"], UsageFilter(from_ms=1, until_ms=2)),
 }
 
@@ -206,7 +254,14 @@ class Sqlite:
 
     def _is_whole(self, step: str) -> bool:
         found = re.match(r"SCAN (\w+)(?:.* INDEX (\w+))?", step)
-        known = GROWING | {"active", "blocked", "busy", "later", "old"}  # tables by other names
+        known = GROWING | {
+            "active",
+            "blocked",
+            "busy",
+            "later",
+            "old",
+            "old_counters",
+        }  # tables by other names
         return found is not None and found[1] in known and found[2] not in SMALL_INDEXES
 
 

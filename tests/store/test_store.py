@@ -8,10 +8,10 @@ from typing import TypeVar
 import pytest
 
 from milepost.core.errors import FencedError, NotFoundError, OverloadedError
-from milepost.store import log, runs
+from milepost.store import runs
 from milepost.store.address import Address
 from milepost.store.engine import CollisionError, Engine
-from milepost.store.records import Append, Claim, Request
+from milepost.store.records import Append, Claim, InboxMovedError, Request
 from milepost.store.store import Store
 from milepost.store.work import Work
 from tests.store.breaking import BreakingEngine
@@ -225,7 +225,7 @@ async def test_a_message_that_came_in_sends_only_its_own_run_back(store: Store) 
         *(store.append(a_park(claim)) for claim in (first, second)), return_exceptions=True
     )
 
-    assert isinstance(outcomes[0], log.InboxMovedError)
+    assert isinstance(outcomes[0], InboxMovedError)
     assert outcomes[1] == (0, ())
     assert await status(store, second.run_id) == "waiting"
 

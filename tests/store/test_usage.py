@@ -1,16 +1,15 @@
-"""Usage: what model and tool calls took, added up by whatever one asks for."""
+"""Usage: what model calls took, added up by whatever one asks for."""
 
 from dataclasses import fields
 
 import pytest
 
 from milepost.core.errors import InvalidError
-from milepost.core.spans import Span
 from milepost.core.usage import Usage
 from milepost.store import usage
 from milepost.store.records import Claim, UsageRow
 from milepost.store.store import Store
-from milepost.store.usage import ToolGroup, UsageFilter, UsageGroup
+from milepost.store.usage import UsageFilter, UsageGroup
 from tests.store.making import TENANT, a_run, an_append, held
 
 DAY_MS = 86_400_000
@@ -20,7 +19,7 @@ ALL = UsageFilter()
 
 
 class Calls:
-    """Two runs: ann's with two model calls on two days and a tool call, and nobody's with one."""
+    """Two runs: ann's with two model calls on two days, and nobody's with one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,8 +30,6 @@ class Calls:
         await self._append(anns, 3, "clerk", "demo/one", DAY_MS - 1)
         await self._append(anns, 4, "clerk", "demo/two", DAY_MS + HOUR_MS)
         await self._append(nobodys, 3, "other", "demo/one", DAY_MS)
-        await self._tools(anns)
-        await self._tools(nobodys, failed=True)
         return anns, nobodys
 
     async def _append(self, claim: Claim, seq: int, agent: str, model: str, time_ms: int) -> None:
@@ -40,16 +37,6 @@ class Calls:
             seq, claim.session_id, agent, model, claim.user, claim.metadata, time_ms, ONE
         )
         await self._store.append(an_append(claim, head=seq - 1, usage=(row,)))
-
-    async def _tools(self, claim: Claim, *, failed: bool = False) -> None:
-        status, error = ("error", "boom") if failed else ("ok", None)
-        head = 3 if failed else 4
-        spans = (
-            Span(claim.run_id, 90, "t", "s", None, "execute_tool", "add", DAY_MS, DAY_MS + 7,
-                 status, error, tool="add"),  # type: ignore[arg-type]  # a literal
-            Span(claim.run_id, 91, "t", "s", None, "chat", "chat", 1, 9, "ok", model="demo/one"),
-        )  # fmt: skip
-        await self._store.append(an_append(claim, head=head, spans=spans))
 
 
 @pytest.fixture
@@ -149,53 +136,14 @@ async def test_only_what_was_asked_for_is_counted(
     assert group.usage == times(calls_counted)
 
 
-async def test_a_session_s_usage_can_be_asked_for(store: Store, calls: tuple[Claim, Claim]) -> None:
-    wanted = UsageFilter(session_id=calls[0].session_id)
-
-    (group,) = await store.read(usage.grouped(TENANT, [], wanted))
-    (tools,) = await store.read(usage.tools(TENANT, [], wanted))
-
-    assert (group.usage, tools.calls) == (times(2), 1)
-
-
-@pytest.mark.parametrize(
-    ("group_by", "found"),
-    [
-        ([], [ToolGroup((), 2, 2, 1, 14)]),
-        (["tool"], [ToolGroup(("add",), 2, 2, 1, 14)]),
-        (
-            ["tool", "agent"],
-            [ToolGroup(("add", "clerk"), 1, 1, 0, 7), ToolGroup(("add", "other"), 1, 1, 1, 7)],
-        ),
-        (["user"], [ToolGroup(("ann",), 1, 1, 0, 7), ToolGroup((None,), 1, 1, 1, 7)]),
-        (["day", "tenant"], [ToolGroup(("1970-01-02", TENANT), 2, 2, 1, 14)]),
-        (["hour"], [ToolGroup(("1970-01-02T00:00Z",), 2, 2, 1, 14)]),
-        (["metadata.team"], [ToolGroup(("red",), 1, 1, 0, 7), ToolGroup((None,), 1, 1, 1, 7)]),
-    ],
-)
-async def test_tool_calls_are_counted_with_their_failures(
-    store: Store, calls: tuple[Claim, Claim], group_by: list[str], found: list[ToolGroup]
+async def test_the_usage_of_a_session_or_a_run_can_be_asked_for(
+    store: Store, calls: tuple[Claim, Claim]
 ) -> None:
-    assert await store.read(usage.tools(TENANT, group_by, ALL)) == found
+    claim, _ = calls
 
-
-@pytest.mark.parametrize(
-    ("wanted", "calls_counted"),
-    [
-        (UsageFilter(tool="add"), 2),
-        (UsageFilter(tool="none"), 0),
-        (UsageFilter(agent="clerk"), 1),
-        (UsageFilter(user="ann"), 1),
-        (UsageFilter(metadata={"team": "red"}), 1),
-        (UsageFilter(until_ms=DAY_MS), 0),
-    ],
-)
-async def test_only_tool_calls_asked_for_are_counted(
-    store: Store, calls: tuple[Claim, Claim], wanted: UsageFilter, calls_counted: int
-) -> None:
-    (group,) = await store.read(usage.tools(TENANT, [], wanted))
-
-    assert group.calls == calls_counted
+    for wanted in (UsageFilter(session_id=claim.session_id), UsageFilter(run_id=claim.run_id)):
+        (group,) = await store.read(usage.grouped(TENANT, [], wanted))
+        assert group.usage == times(2)
 
 
 async def test_another_tenant_s_usage_is_not_counted(
@@ -203,7 +151,6 @@ async def test_another_tenant_s_usage_is_not_counted(
 ) -> None:
     assert await store.read(usage.total("other", calls[0].run_id)) == Usage()
     assert await store.read(usage.grouped("other", ["day"], ALL)) == []
-    assert await store.read(usage.tools("other", ["tool"], ALL)) == []
 
 
 async def test_groups_of_nothing_are_none(store: Store) -> None:
@@ -216,8 +163,6 @@ async def test_what_cannot_be_grouped_by_or_filtered_is_refused(store: Store) ->
         usage.grouped(TENANT, ["day", "colour"], ALL),
         usage.grouped(TENANT, ["tool"], ALL),
         usage.grouped(TENANT, [], UsageFilter(tool="add")),
-        usage.tools(TENANT, ["model"], ALL),
-        usage.tools(TENANT, [], UsageFilter(model="demo/one")),
     ):
         with pytest.raises(InvalidError):
             await store.read(work)

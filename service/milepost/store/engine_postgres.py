@@ -125,12 +125,6 @@ class PostgresEngine:
         with translated():
             await self._pool.open(wait=True, timeout=POOL_WAIT_S)
 
-    @property
-    def checked_out(self) -> int:
-        """Say how many connections are in use just now."""
-        stats = self._pool.get_stats()
-        return stats["pool_size"] - stats["pool_available"]
-
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing."""
         with translated():

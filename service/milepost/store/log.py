@@ -24,16 +24,16 @@ from milepost.store.dialect import (
     unpacked,
     word,
 )
-from milepost.store.records import Append, InboxMessage, LogEntry, UsageRow
+from milepost.store.records import (
+    Append,
+    InboxMessage,
+    InboxMovedError,
+    LogEntry,
+    UsageRow,
+)
 from milepost.store.work import Call, Statement, Work
 
 READ_MAX = 500
-
-
-class InboxMovedError(MilepostError):
-    """Something came in for the run meanwhile: read it, and decide again."""
-
-    code = "inbox_moved"
 
 
 class GroupSplitError(MilepostError):

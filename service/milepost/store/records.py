@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from milepost.core.errors import MilepostError
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
 
@@ -53,6 +54,8 @@ class NewRun:
     request: "Request | None" = None
     agent_is_remembered: bool = False
     scopes: str = "[]"
+    parent_run_id: str | None = None
+    parent_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,16 @@ class Append:
     artifacts: tuple[NewArtifact, ...] = ()
 
 
+CHILD_LETTER = "child_run"
+"""The kind of the message in which a child says that it is over."""
+
+
+class InboxMovedError(MilepostError):
+    """Something came in for the run meanwhile: read it, and decide again."""
+
+    code = "inbox_moved"
+
+
 @dataclass(frozen=True, slots=True)
 class InboxMessage:
     """Something from outside for a run: `kind` says what, `data` is encoded JSON."""
@@ -198,6 +211,7 @@ class RunFilter:
     agent: str | None = None
     session_id: str | None = None
     user: str | None = None
+    parent_run_id: str | None = None
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)

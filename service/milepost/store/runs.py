@@ -52,12 +52,15 @@ class RunRow:
     outcome: str | None
     cancel_ms: int | None
     scopes: str = "[]"
+    parent_run_id: str | None = None
+    parent_call_id: str | None = None
 
 
 COLUMNS = (
     _R.id, _R.tenant, _R.session_id, _R.agent_id, _R.agent, _R.agent_version, _R.user_id,
     _R.status, _R.epoch, _R.lane, _R.created_ms, _R.ended_ms, _R.deadline_ms, _R.run_at_ms,
     _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms, _R.scopes,
+    _R.parent_run_id, _R.parent_call_id,
 )  # fmt: skip
 
 
@@ -93,6 +96,8 @@ def new_row(run: NewRun, status: str) -> RunRow:
         outcome=None,
         cancel_ms=None,
         scopes=run.scopes,
+        parent_run_id=run.parent_run_id,
+        parent_call_id=run.parent_call_id,
     )
 
 
@@ -120,7 +125,7 @@ _LOCK_SESSIONS = Statement(
 _new = rows(
     "new",
     "id", "tenant", "session_id", "agent_id", "agent", "user_id", "metadata", "trace_parent",
-    "scopes",
+    "scopes", "parent_run_id", "parent_call_id",
     numbers=("agent_version", "lane", "created_ms", "scheduled_ms", "deadline_ms"),
 )  # fmt: skip
 _active = schema.runs.alias("active")
@@ -135,7 +140,7 @@ _ADD_RUNS = Statement(
         [
             "id", "tenant", "session_id", "agent_id", "agent", "agent_version", "user_id",
             "status", "lane", "run_at_ms", "wake_at_ms", "deadline_ms", "created_ms", "metadata",
-            "trace_parent", "scopes",
+            "trace_parent", "scopes", "parent_run_id", "parent_call_id",
         ],
         select(
             _new.c.id,
@@ -158,6 +163,8 @@ _ADD_RUNS = Statement(
             _new.c.metadata,
             _new.c.trace_parent,
             _new.c.scopes,
+            _new.c.parent_run_id,
+            _new.c.parent_call_id,
         ),
     )
     .returning(_R.id, _R.status)
@@ -254,6 +261,12 @@ def _admit(
         _require_room(length, more, queue_max, alone=alone)
 
 
+def queued(limit: int) -> Work[int]:
+    """Return how many runs are queued, at most `limit`."""
+    ((length,),) = yield _QUEUE_LENGTH(limit=limit)
+    return int(length)
+
+
 def _require_room(length: int, more: int, queue_max: int, *, alone: bool) -> None:
     if length + more <= queue_max or not more:
         return
@@ -324,6 +337,8 @@ def _run_row(run: NewRun) -> dict[str, Any]:
         "metadata": run.metadata,
         "trace_parent": run.trace_parent,
         "scopes": run.scopes,
+        "parent_run_id": run.parent_run_id,
+        "parent_call_id": run.parent_call_id,
         "lane": run.lane,
         "created_ms": run.created_ms,
         "scheduled_ms": run.scheduled_ms,
@@ -382,6 +397,8 @@ def matching(tenant: str, wanted: RunFilter) -> Query:
     if wanted.agent is not None:
         query = query.where((_R.agent == wanted.agent) | (_R.agent_id == wanted.agent))
     query = where_equal(query, {_R.session_id: wanted.session_id, _R.user_id: wanted.user})
+    if wanted.parent_run_id is not None:
+        query = query.where(_R.parent_run_id == wanted.parent_run_id)
     query = where_between(query, _R.created_ms, wanted.created_after_ms, wanted.created_before_ms)
     return where_labelled(query, _R.metadata, wanted.metadata)
 

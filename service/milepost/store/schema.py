@@ -7,6 +7,7 @@ running, so that Postgres updates its row in place.
 from sqlalchemy import (
     BigInteger,
     Column,
+    Double,
     Index,
     Integer,
     LargeBinary,
@@ -28,9 +29,13 @@ metadata = MetaData(
 ACTIVE = ("queued", "running", "waiting")
 PENDING = ("scheduled", "blocked", "queued")
 ENDED = ("completed", "incomplete", "failed", "cancelled", "expired")
+BATCH_OPEN = ("running", "cancelling")
 # Where nearly all runs stand. An index holds the rest, which is what people look for.
 ORDINARY = ("scheduled", "blocked", "queued", "running", "completed")
 _IS_STOPPED = text(f"status NOT IN ({', '.join(map(repr, ORDINARY))})")
+_HAS_TOOL = text("tool IS NOT NULL")
+_HAS_MODEL = text("model IS NOT NULL")
+_IS_OPEN = text(f"status IN ({', '.join(map(repr, BATCH_OPEN))})")
 
 
 def _number(name: str, default: int | None = None) -> Column[int]:
@@ -128,6 +133,22 @@ runs = Table(
     Column("waiting_for", Text),
     Column("outcome", Text),
     _text("scopes", "[]"),
+    Column("parent_run_id", Text),
+    Column("parent_call_id", Text),
+    _number("told_ms"),
+    Index(
+        "ix_runs_children",
+        "parent_run_id",
+        "id",
+        sqlite_where=text("parent_run_id IS NOT NULL"),
+        postgresql_where=text("parent_run_id IS NOT NULL"),
+    ),
+    Index(
+        "ix_runs_untold",
+        "ended_ms",
+        sqlite_where=text("parent_run_id IS NOT NULL AND told_ms IS NULL"),
+        postgresql_where=text("parent_run_id IS NOT NULL AND told_ms IS NULL"),
+    ),
     Index(
         "ix_runs_ready",
         text("lane DESC"),
@@ -303,9 +324,19 @@ spans = Table(
     Column("model", Text),
     Column("tool", Text),
     _text("attributes", "{}"),
-    Index(None, "tenant", "tool", "run_id"),
-    Index(None, "tenant", "model", "run_id"),
-)
+    Index(
+        "ix_spans_tool", "tenant", "tool", "run_id", sqlite_where=_HAS_TOOL,
+        postgresql_where=_HAS_TOOL,
+    ),
+    Index(
+        "ix_spans_tool_time", "tenant", "start_ms", sqlite_where=_HAS_TOOL,
+        postgresql_where=_HAS_TOOL,
+    ),
+    Index(
+        "ix_spans_model", "tenant", "model", "run_id", sqlite_where=_HAS_MODEL,
+        postgresql_where=_HAS_MODEL,
+    ),
+)  # fmt: skip
 
 usage = Table(
     "usage",
@@ -395,4 +426,121 @@ tool_permissions = Table(
     _text("permissions"),
     Column("version", Integer, nullable=False),
     _number("updated_ms", 0),
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("scope"),
+    Column("scope_value", Text),
+    _text("period"),
+    _number("tokens"),
+    _number("cost_nanos"),
+    _number("model_calls"),
+    _number("tool_calls"),
+    _number("active_ms"),
+    Column("warn_at", Double, nullable=False, server_default="0.8"),
+    _text("metadata", "{}"),
+    Column("version", Integer, nullable=False, server_default="1"),
+    _number("created_ms", 0),
+    _number("updated_ms", 0),
+    Index(None, "tenant", "id"),
+)
+
+budget_counters = Table(
+    "budget_counters",
+    metadata,
+    Column("budget_id", Text, primary_key=True),
+    Column("scope_value", Text, primary_key=True),
+    Column("period_start_ms", BigInteger, primary_key=True),
+    _text("id"),
+    _text("tenant"),
+    _number("resets_ms"),
+    _number("spent_tokens", 0),
+    _number("spent_cost_nanos", 0),
+    _number("spent_model_calls", 0),
+    _number("spent_tool_calls", 0),
+    _number("spent_active_ms", 0),
+    _number("reserved_tokens", 0),
+    _number("reserved_cost_nanos", 0),
+    _number("reserved_model_calls", 0),
+    _number("reserved_tool_calls", 0),
+    _number("reserved_active_ms", 0),
+    Column("warned", Integer, nullable=False, server_default="0"),
+    Index(None, "budget_id", "period_start_ms", "id"),
+    Index(None, "resets_ms"),
+    postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
+)
+
+budget_reservations = Table(
+    "budget_reservations",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("budget_id", Text, primary_key=True),
+    _text("scope_value"),
+    _number("period_start_ms", 0),
+    _number("tokens", 0),
+    _number("cost_nanos", 0),
+    _number("model_calls", 0),
+    _number("tool_calls", 0),
+    _number("active_ms", 0),
+    postgresql_with={"autovacuum_vacuum_scale_factor": 0.01},
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("agent_id"),
+    _text("agent"),
+    Column("agent_version", Integer, nullable=False),
+    Column("user_id", Text),
+    _text("status"),
+    Column("concurrency", Integer, nullable=False),
+    Column("lane", SmallInteger, nullable=False, server_default="0"),
+    _number("deadline_after_ms"),
+    _text("metadata", "{}"),
+    _text("scopes", "[]"),
+    Column("trace_parent", Text),
+    _text("queued_event"),
+    Column("total", Integer, nullable=False),
+    Column("started", Integer, nullable=False, server_default="0"),
+    _text("counts", "{}"),
+    _text("usage", "{}"),
+    _number("seq", 1),
+    _number("created_ms", 0),
+    _number("changed_ms", 0),
+    _number("ended_ms"),
+    Column("cancelled_by", Text),
+    Column("cancel_reason", Text),
+    Index(None, "tenant", "id"),
+    Index("ix_batches_open", "status", "tenant", sqlite_where=_IS_OPEN, postgresql_where=_IS_OPEN),
+    postgresql_with={"fillfactor": 50},
+)
+
+batch_items = Table(
+    "batch_items",
+    metadata,
+    Column("batch_id", Text, primary_key=True),
+    Column("place", BigInteger, primary_key=True),
+    _text("tenant"),
+    Column("custom_id", Text),
+    Column("input", Text),
+    Column("metadata", Text),
+    _text("status", "pending"),
+    Column("run_id", Text),
+    Index(
+        "ix_batch_items_started",
+        "batch_id",
+        "place",
+        sqlite_where=text("status = 'started'"),
+        postgresql_where=text("status = 'started'"),
+    ),
+    sqlite_with_rowid=False,
 )

@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from milepost.core.errors import FencedError
-from milepost.store import artifacts, log, runs
+from milepost.store import artifacts, budgets, log, reservations, runs
+from milepost.store.amounts import Amounts
+from milepost.store.budget_counters import Place
+from milepost.store.budgets import BudgetRow
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
-from milepost.store.records import Append, InboxMessage, NewRun
+from milepost.store.records import Append, InboxMessage, LogEntry, NewRun
+from milepost.store.reservations import Crossing, Fit, Holder, Shortage
 from milepost.store.work import Work
 
 T = TypeVar("T")
@@ -81,6 +85,10 @@ class Store:
         """
         return await self._when_back(lambda: self._append(item))
 
+    async def entries(self, tenant: str, run_id: str, through: int) -> list[LogEntry]:
+        """Return the run's log as far as event `through`."""
+        return await self.read(log.read_all(tenant, run_id, through=through))
+
     async def inbox(self, tenant: str, run_id: str, after: int) -> tuple[int, list[InboxMessage]]:
         """Return what `log.inbox` does, for whoever drives the run: see `append` on outages."""
         return await self._when_back(lambda: self.read(log.inbox(tenant, run_id, after)))
@@ -89,6 +97,24 @@ class Store:
         """Keep an artifact's content, for whoever drives the run: see `append` on outages."""
         work = artifacts.keep
         await self._when_back(lambda: self.write(work(tenant, session_id, sha256, content)))
+
+    async def budgets(self, tenant: str) -> tuple[BudgetRow, ...]:
+        """Return the tenant's budgets, for whoever drives a run: see `append` on outages."""
+        return await self._when_back(lambda: self.read(budgets.all_of(tenant)))
+
+    async def reserve(
+        self, holder: Holder, places: Sequence[Place], fit: Fit
+    ) -> Amounts | Shortage:
+        """Reserve what a call takes of budgets: see `append` on outages."""
+        work = reservations.reserve
+        return await self._when_back(lambda: self.write(work(holder, places, fit)))
+
+    async def settle(
+        self, holder: Holder, places: Sequence[Place], billed: Amounts
+    ) -> tuple[Crossing, ...]:
+        """Settle what a call had reserved: see `append` on outages."""
+        work = reservations.settle
+        return await self._when_back(lambda: self.write(work(holder, places, billed)))
 
     async def _append(self, item: Append) -> tuple[int, tuple[str, ...]]:
         try:

@@ -3,27 +3,36 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import orjson
 from sqlalchemy import func, select
 
+from milepost.core.spans import CACHE_HIT, CALL_ID, CHUNKS, COERCED, ERROR_TYPE, PARAMETERS
 from milepost.store import schema
 from milepost.store.dialect import json_text, text, word
-from milepost.store.work import Statement, Work
+from milepost.store.work import Row, Statement, Work
 
 CALLS_MAX = 200
 RUNS_MAX = 200
 
-_CALL_ID = "gen_ai.tool.call.id"
 _S = schema.spans.c
 _R = schema.runs.c
 
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """One attempt at a call that ran; `result_chars` is None where it brought no result."""
+    """One attempt at a call that ran; `result_chars` is None where it brought no result.
 
-    failed: bool
+    `code` is that of its error, and `parameters` are the names of those that it was given.
+    """
+
+    status: str
     took_ms: int
     result_chars: int | None
+    code: str | None = None
+    coerced: bool = False
+    cached: bool = False
+    chunks: int = 0
+    parameters: tuple[str, ...] = ()
 
 
 _latest = (
@@ -39,6 +48,7 @@ _CALLS = Statement(
         _latest.c.status,
         _latest.c.end_ms - _latest.c.start_ms,
         func.length(json_text(_done.c.data, word("result"))),
+        _latest.c.attributes,
     ).select_from(
         _latest.outerjoin(
             _done,
@@ -47,7 +57,7 @@ _CALLS = Statement(
             & (_done.c.type == word("tool_call.completed"))
             & (
                 json_text(_done.c.data, word("call_id"))
-                == json_text(_latest.c.attributes, word(_CALL_ID))
+                == json_text(_latest.c.attributes, word(CALL_ID))
             ),
         )
     )
@@ -60,34 +70,34 @@ _recent = (
     .limit(RUNS_MAX)
     .cte("recent")
 )
-_denied = schema.events.alias("denied")
-_asked = schema.events.alias("asked")
-_name = json_text(_asked.c.data, word("name"))
 _DENIALS = Statement(
-    select(_name, func.count())
+    select(_S.tool, func.count())
     .select_from(
-        _recent.join(
-            _denied,
-            (_denied.c.run_id == _recent.c.id) & (_denied.c.type == word("tool_call.denied")),
-        ).join(
-            _asked,
-            (_asked.c.run_id == _denied.c.run_id)
-            & (_asked.c.seq < _denied.c.seq)
-            & (_asked.c.type == word("tool_call.requested"))
-            & (
-                json_text(_asked.c.data, word("call_id"))
-                == json_text(_denied.c.data, word("call_id"))
-            ),
-        )
+        _recent.join(schema.spans, (_S.run_id == _recent.c.id) & (_S.kind == word("denial")))
     )
-    .group_by(_name)
+    .group_by(_S.tool)
 )
 
 
 def calls(tenant: str, tool: str) -> Work[Sequence[CallRow]]:
     """Return the latest `CALLS_MAX` attempts at calls of the tool."""
     found = yield _CALLS(tenant=tenant, tool=tool)
-    return [CallRow(status == "error", took_ms, chars) for status, took_ms, chars in found]
+    return [_call(row) for row in found]
+
+
+def _call(row: Row) -> CallRow:
+    status, took_ms, chars, attributes = row
+    told = orjson.loads(attributes)
+    return CallRow(
+        status,
+        took_ms,
+        chars,
+        code=told.get(ERROR_TYPE),
+        coerced=COERCED in told,
+        cached=CACHE_HIT in told,
+        chunks=told.get(CHUNKS, 0),
+        parameters=tuple(told.get(PARAMETERS, ())),
+    )
 
 
 def denials(tenant: str) -> Work[dict[str, int]]:

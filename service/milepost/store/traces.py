@@ -8,13 +8,14 @@ from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
 from milepost.store import runs, schema, usage
-from milepost.store.dialect import json_text, text, word
+from milepost.store.dialect import json_text, text, word, words
 from milepost.store.listing import Query, paged
-from milepost.store.records import Page, RunFilter
+from milepost.store.records import LogEntry, Page, RunFilter
 from milepost.store.runs import RunRow
 from milepost.store.work import Row, Statement, Work
 
 _S = schema.spans.c
+_E = schema.events.c
 _R = schema.runs.c
 _U = schema.usage.c
 
@@ -23,9 +24,9 @@ _U = schema.usage.c
 class TraceFilter:
     """Which runs' traces a search is after; None means any.
 
-    `tool` and `model` are what any span of the run was about. A run has errors if it failed or a
-    span of it did; `error` is a part of such an error's text, in any case of letters. A duration
-    has a run that is over.
+    `tool` ran in the run, and `model` was called in it. A run has errors if it failed or a span of
+    it did; `error` is a part of such an error's text, in any case of letters. A duration has a run
+    that is over.
     """
 
     runs: RunFilter = field(default_factory=RunFilter)
@@ -63,6 +64,21 @@ _SPANS = Statement(
     .where(_S.tenant == text("tenant"), _S.run_id == text("run_id"))
     .order_by(_S.start_ms, _S.seq)
 )
+
+
+# What was said in the run's messages, and where: of which step, and of which span.
+_SAID = ("step.started", "message.started", "message.completed", "reasoning.completed")
+_WORDS = Statement(
+    select(_E.seq, _E.type, _E.time_ms, _E.data)
+    .where(_E.run_id == text("run_id"), _E.tenant == text("tenant"), _E.type.in_(words(_SAID)))
+    .order_by(_E.seq)
+)
+
+
+def said(tenant: str, run_id: str) -> Work[list[LogEntry]]:
+    """Return those events of the run's log that tell what its model said."""
+    found = yield _WORDS(tenant=tenant, run_id=run_id)
+    return [LogEntry(*row) for row in found]
 
 
 def spans(tenant: str, run_id: str) -> Work[list[Span]]:
@@ -143,7 +159,8 @@ def _trace(row: Row) -> TraceRow:
 def _matching(tenant: str, wanted: TraceFilter) -> Query:
     query = runs.matching(tenant, wanted.runs)
     if wanted.tool is not None:
-        query = query.where(_has_span(_S.tenant == tenant, _S.tool == wanted.tool))
+        ran = _S.kind == word("execute_tool")
+        query = query.where(_has_span(_S.tenant == tenant, _S.tool == wanted.tool, ran))
     if wanted.model is not None:
         query = query.where(_has_span(_S.tenant == tenant, _S.model == wanted.model))
     if wanted.duration_min_ms is not None:

@@ -1,15 +1,15 @@
-"""What model calls took, and to whose account; and what tool calls came to."""
+"""What model calls took, and to whose account."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, case, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, cast, func, select
 
 from milepost.core.errors import InvalidError
 from milepost.core.usage import Usage
 from milepost.store import schema
-from milepost.store.dialect import day_of, hour_of, json_text, text, word
+from milepost.store.dialect import day_of, hour_of, json_text, text
 from milepost.store.listing import Query, where_equal, where_labelled
 from milepost.store.work import Rows, Statement, Work
 
@@ -17,8 +17,6 @@ GROUPS_MAX = 10_000
 METADATA = "metadata."
 
 _U = schema.usage.c
-_S = schema.spans.c
-_R = schema.runs.c
 
 
 def total_of(number: ColumnElement[Any]) -> ColumnElement[int]:
@@ -33,11 +31,22 @@ _TOTAL = Statement(
     select(*TOTALS.values()).where(_U.tenant == text("tenant"), _U.run_id == text("run_id"))
 )
 
+_SAVED = Statement(
+    select(
+        func.count(),
+        *(
+            TOTALS[name]
+            for name in ("saved_input_tokens", "saved_output_tokens", "saved_cost_nanos")
+        ),
+    ).where(_U.tenant == text("tenant"), _U.saved_input_tokens + _U.saved_output_tokens > 0)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class UsageFilter:
     """Which usage is counted; None means any. Time goes from the one up to the other, exclusive."""
 
+    run_id: str | None = None
     agent: str | None = None
     session_id: str | None = None
     user: str | None = None
@@ -49,6 +58,16 @@ class UsageFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """What replies from the cache have spared: how many there were, and what they would cost."""
+
+    replies: int
+    input_tokens: int
+    output_tokens: int
+    cost_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageGroup:
     """What belongs together: `key` has a value for each name that was grouped by."""
 
@@ -57,15 +76,10 @@ class UsageGroup:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class ToolGroup:
-    """The tool calls that belong together, with the time that they took in all."""
-
-    key: tuple[str | None, ...]
-    runs: int
-    calls: int
-    failures: int
-    duration_ms: int
+def saved(tenant: str) -> Work[Saved]:
+    """Return what the cache has spared the tenant in all."""
+    found = yield _SAVED(tenant=tenant)
+    return Saved(*found[0])
 
 
 def total(tenant: str, run_id: str) -> Work[Usage]:
@@ -83,15 +97,6 @@ _USAGE_KEYS: Mapping[str, ColumnElement[Any]] = {
     "user": _U.user_id,
     "tenant": _U.tenant,
 }
-_TOOL_KEYS: Mapping[str, ColumnElement[Any]] = {
-    "day": day_of(_S.start_ms),
-    "hour": hour_of(_S.start_ms),
-    "agent": _R.agent,
-    "tool": _S.tool,
-    "session": _R.session_id,
-    "user": _R.user_id,
-    "tenant": _S.tenant,
-}
 
 
 def grouped(tenant: str, group_by: Sequence[str], wanted: UsageFilter) -> Work[list[UsageGroup]]:
@@ -100,67 +105,34 @@ def grouped(tenant: str, group_by: Sequence[str], wanted: UsageFilter) -> Work[l
     """
     if wanted.tool is not None:
         raise InvalidError("a model call belongs to no tool; group by tool", pointer="/tool")
-    keys = _keys(group_by, _USAGE_KEYS, _U.metadata)
+    keys = keys_of(group_by, _USAGE_KEYS, _U.metadata)
     query: Query = select(*keys, func.count(_U.run_id.distinct()), *TOTALS.values()).where(
         _U.tenant == tenant
     )
     query = where_equal(
         query,
         {
+            _U.run_id: wanted.run_id,
             _U.agent: wanted.agent,
             _U.session_id: wanted.session_id,
             _U.user_id: wanted.user,
             _U.model: wanted.model,
         },
     )
-    query = _within(query, _U.time_ms, wanted)
+    query = within(query, _U.time_ms, wanted)
     query = where_labelled(query, _U.metadata, wanted.metadata)
-    found = yield Statement(_by(keys, query))()
+    found = yield Statement(by_keys(keys, query))()
     width = len(keys)
     return [
         UsageGroup(tuple(row[:width]), row[width], Usage(*row[width + 1 :]))
-        for row in _bounded(found)
+        for row in bounded(found)
     ]
 
 
-def tools(tenant: str, group_by: Sequence[str], wanted: UsageFilter) -> Work[list[ToolGroup]]:
-    """Return the tenant's tool calls by day, hour, agent, tool, session, user, tenant or
-    `metadata.<key>`, or any of them together, in the order of the keys.
-    """
-    if wanted.model is not None:
-        raise InvalidError("a tool call belongs to no model; group by model", pointer="/model")
-    keys = _keys(group_by, _TOOL_KEYS, _R.metadata)
-    query: Query = (
-        select(
-            *keys,
-            func.count(_S.run_id.distinct()),
-            func.count(),
-            total_of(case((_S.status == word("error"), 1), else_=0)),
-            total_of(_S.end_ms - _S.start_ms),
-        )
-        .select_from(schema.spans.join(schema.runs, _R.id == _S.run_id))
-        .where(_S.tenant == tenant, _S.kind == word("execute_tool"))
-    )
-    query = where_equal(
-        query,
-        {
-            _R.agent: wanted.agent,
-            _R.session_id: wanted.session_id,
-            _R.user_id: wanted.user,
-            _S.tool: wanted.tool,
-        },
-    )
-    query = _within(query, _S.start_ms, wanted)
-    query = where_labelled(query, _R.metadata, wanted.metadata)
-    found = yield Statement(_by(keys, query))()
-    width = len(keys)
-    return [ToolGroup(tuple(row[:width]), *row[width:]) for row in _bounded(found)]
-
-
-def _keys(
+def keys_of(
     group_by: Sequence[str], known: Mapping[str, ColumnElement[Any]], metadata: ColumnElement[Any]
 ) -> list[ColumnElement[Any]]:
-    """Return what is grouped by, one expression for each name."""
+    """Return what is grouped by, one expression for each name. Raises `InvalidError`."""
     keys: list[ColumnElement[Any]] = []
     for name in group_by:
         if name.startswith(METADATA):
@@ -176,7 +148,8 @@ def _keys(
     return keys
 
 
-def _within(query: Query, time_ms: ColumnElement[int], wanted: UsageFilter) -> Query:
+def within(query: Query, time_ms: ColumnElement[int], wanted: UsageFilter) -> Query:
+    """Return `query` narrowed to the time that is asked about."""
     if wanted.from_ms is not None:
         query = query.where(time_ms >= wanted.from_ms)
     if wanted.until_ms is not None:
@@ -184,12 +157,14 @@ def _within(query: Query, time_ms: ColumnElement[int], wanted: UsageFilter) -> Q
     return query
 
 
-def _by(keys: Sequence[ColumnElement[Any]], query: Query) -> Query:
+def by_keys(keys: Sequence[ColumnElement[Any]], query: Query) -> Query:
+    """Return `query` in groups, in the order of their keys, and one more than there may be."""
     ordered = [key.nulls_last() for key in keys]
     return query.group_by(*keys).order_by(*ordered).limit(GROUPS_MAX + 1)
 
 
-def _bounded(found: Rows) -> Rows:
+def bounded(found: Rows) -> Rows:
+    """Return the groups. Raises `InvalidError` where there are too many to show."""
     if len(found) > GROUPS_MAX:
         raise InvalidError(
             f"there are more than {GROUPS_MAX} groups; narrow the time, or group by less",

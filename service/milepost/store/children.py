@@ -1,0 +1,97 @@
+"""Runs that other runs have started: which of them are over, and which have nobody left."""
+
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import exists, select, update
+
+from milepost.store import runs, schema
+from milepost.store.dialect import number, text, words
+from milepost.store.records import CHILD_LETTER
+from milepost.store.runs import COLUMNS, Letter, RunRow
+from milepost.store.work import Statement, Work
+
+_R = schema.runs.c
+_parent = schema.runs.alias("parent")
+
+_UNTOLD = Statement(
+    select(*COLUMNS)
+    .where(_R.parent_run_id.is_not(None), _R.told_ms.is_(None), _R.ended_ms.is_not(None))
+    .order_by(_R.ended_ms)
+    .limit(number("limit"))
+)
+_OPEN = Statement(
+    select(_R.id)
+    .where(
+        _R.parent_run_id == text("run_id"),
+        _R.tenant == text("tenant"),
+        _R.status.not_in(words(schema.ENDED)),
+    )
+    .order_by(_R.id)
+)
+_ORPHANS = Statement(
+    select(_R.tenant, _R.id)
+    .where(
+        _R.parent_run_id.is_not(None),
+        _R.told_ms.is_(None),
+        _R.ended_ms.is_(None),
+        _R.cancel_ms.is_(None),
+        ~exists().where(
+            _parent.c.id == _R.parent_run_id, _parent.c.status.not_in(words(schema.ENDED))
+        ),
+    )
+    .limit(number("limit"))
+)
+_TELL = Statement(
+    update(schema.runs)
+    .where(
+        _R.id == text("run_id"),
+        _R.tenant == text("tenant"),
+        _R.ended_ms.is_not(None),
+        _R.told_ms.is_(None),
+    )
+    .values(told_ms=number("now_ms"))
+    .returning(_R.id)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whom a child has told that it is over, and the parent's status then: None if it is too."""
+
+    parent_run_id: str
+    status: str | None
+
+
+def untold(limit: int) -> Work[list[RunRow]]:
+    """Return children that are over and have not told it yet, those that wait longest first."""
+    found = yield _UNTOLD(limit=limit)
+    return [RunRow(*row) for row in found]
+
+
+def open_of(tenant: str, run_id: str) -> Work[list[str]]:
+    """Return the runs that this one has started and that are not over."""
+    found = yield _OPEN(tenant=tenant, run_id=run_id)
+    return [child_id for (child_id,) in found]
+
+
+def orphans(limit: int) -> Work[list[tuple[str, str]]]:
+    """Return tenant and id of runs whose parent is over, and which nobody has told to stop."""
+    found = yield _ORPHANS(limit=limit)
+    return [(tenant, run_id) for tenant, run_id in found]
+
+
+def tell(child: RunRow, now_ms: int) -> Work[Told | None]:
+    """Put into the parent's inbox what became of its child; None if that was done already."""
+    assert child.parent_run_id is not None, "only a child has somebody to tell"
+    if not (yield _TELL(run_id=child.id, tenant=child.tenant, now_ms=now_ms)):
+        return None
+    said = {
+        "call_id": child.parent_call_id,
+        "run_id": child.id,
+        "status": child.status,
+        "outcome": orjson.loads(child.outcome or "{}"),
+    }
+    letter = Letter(CHILD_LETTER, orjson.dumps(said).decode(), CHILD_LETTER, now_ms)
+    status = yield from runs.deliver(child.tenant, child.parent_run_id, letter)
+    return Told(child.parent_run_id, status)

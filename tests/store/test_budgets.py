@@ -1,0 +1,91 @@
+"""Budgets as they are declared: a tenant's own, changed version by version."""
+
+from dataclasses import replace
+
+import pytest
+
+from milepost.core.errors import ConflictError, NotFoundError
+from milepost.store import budgets
+from milepost.store.amounts import Bounds
+from milepost.store.budgets import BudgetEdit, BudgetFilter
+from milepost.store.records import Page
+from milepost.store.store import Store
+from tests.store.budgeting import a_call_of, counters, kept, place_in, reserving
+from tests.store.making import NOW_MS, TENANT, held
+
+EDIT = BudgetEdit(Bounds(tokens=7), 0.5, '{"team":"b"}')
+
+
+async def test_a_budget_is_found_as_it_was_kept(store: Store) -> None:
+    row = await kept(
+        store, scope="user", scope_value="ann", period="day", cost_nanos=5, warn_at=0.3
+    )
+
+    assert await store.read(budgets.find(TENANT, row.id)) == row
+    assert row.bounds == Bounds(model_calls=3, cost_nanos=5)
+
+
+async def test_a_changed_budget_is_its_next_version(store: Store) -> None:
+    row = await kept(store)
+
+    await store.write(budgets.change(TENANT, row.id, EDIT, now_ms=NOW_MS + 1, expected_version=1))
+
+    changed = replace(
+        row, model_calls=None, tokens=7, warn_at=0.5, metadata='{"team":"b"}', version=2,
+        updated_ms=NOW_MS + 1,
+    )  # fmt: skip
+    assert await store.read(budgets.find(TENANT, row.id)) == changed
+
+
+async def test_a_version_that_has_moved_is_neither_changed_nor_deleted(store: Store) -> None:
+    row = await kept(store)
+    await store.write(budgets.change(TENANT, row.id, EDIT, now_ms=1, expected_version=1))
+
+    for work in (
+        budgets.change(TENANT, row.id, EDIT, now_ms=2, expected_version=1),
+        budgets.delete(TENANT, row.id, expected_version=1),
+    ):
+        with pytest.raises(ConflictError, match="at version 2, not 1") as caught:
+            await store.write(work)
+        assert caught.value.code == "precondition_failed"
+
+
+async def test_a_deleted_budget_is_gone_with_what_was_spent_of_it(store: Store) -> None:
+    row, other = await kept(store), await kept(store)
+    call = a_call_of(await held(store))
+    await store.write(reserving(call, place_in(row), place_in(other)))
+
+    await store.write(budgets.delete(TENANT, row.id))
+
+    assert await store.read(budgets.all_of(TENANT)) == (other,)
+    assert await counters(store, row) == []
+    assert len(await counters(store, other)) == 1
+
+
+async def test_budgets_are_listed_by_what_they_are_about(store: Store) -> None:
+    first = await kept(store, metadata='{"team":"a"}')
+    ann = await kept(store, scope="user", scope_value="ann")
+    everyone = await kept(store, scope="user")
+
+    async def found(wanted: BudgetFilter) -> list[str]:
+        rows = await store.read(budgets.search(TENANT, wanted, Page(limit=10)))
+        return [row.id for row in rows]
+
+    assert await found(BudgetFilter()) == [everyone.id, ann.id, first.id]
+    assert await found(BudgetFilter(scope="user")) == [everyone.id, ann.id]
+    assert await found(BudgetFilter(scope_value="ann")) == [ann.id]
+    assert await found(BudgetFilter(metadata={"team": "a"})) == [first.id]
+
+
+async def test_another_tenant_s_budget_does_not_exist(store: Store) -> None:
+    row = await kept(store)
+
+    for work in (
+        budgets.find("globex", row.id),
+        budgets.change("globex", row.id, EDIT, now_ms=1, expected_version=1),
+        budgets.delete("globex", row.id),
+    ):
+        with pytest.raises(NotFoundError) as caught:
+            await store.write(work)
+        assert caught.value.code == "budget_not_found"
+    assert await store.read(budgets.all_of("globex")) == ()
