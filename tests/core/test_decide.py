@@ -6,8 +6,9 @@ import pytest
 
 from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.agents import Limits
+from milepost.core.backoff import RETRY_AFTER_S_MAX
 from milepost.core.canonical import call_digest
-from milepost.core.decide import CRASHES_MAX, RETRY_AFTER_S_MAX, decide
+from milepost.core.decide import CRASHES_MAX, decide
 from milepost.core.effects import (
     AskApproval,
     CallModel,

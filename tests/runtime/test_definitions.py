@@ -10,6 +10,17 @@ from pydantic import ValidationError
 
 from milepost.core.agents import Agent, Limits, LoopDetection, StopRule, StructuredOutput
 from milepost.core.errors import NotFoundError
+from milepost.core.guardrails import (
+    Coherence,
+    Guardrails,
+    InjectionRail,
+    JsonSchemaRail,
+    LengthRail,
+    PiiRail,
+    PythonRail,
+    RegexRail,
+    TopicsRail,
+)
 from milepost.core.policy import Policy
 from milepost.runtime.agent_spec import AgentSpec, agent_of, show_spec
 from milepost.runtime.definitions import Definitions, decode_definition, encode_definition
@@ -17,6 +28,16 @@ from milepost.store import agents
 from tests.runtime.workshop import TENANT, Workshop
 
 NAMES = st.lists(st.text(max_size=8), max_size=3).map(tuple)
+RAILS = st.lists(
+    st.builds(PiiRail, kinds=st.just(("email",)))
+    | st.builds(InjectionRail)
+    | st.builds(LengthRail, max_chars=st.integers(1, 9), tools=NAMES)
+    | st.builds(RegexRail, pattern=st.just("a+b"))
+    | st.builds(TopicsRail, words=NAMES)
+    | st.builds(JsonSchemaRail, schema=st.just({"enum": ["a"]}))
+    | st.builds(PythonRail, name=st.text(max_size=4)),
+    max_size=3,
+).map(tuple)
 AGENTS = st.builds(
     Agent,
     id=st.just("agt_1"),
@@ -39,6 +60,16 @@ AGENTS = st.builds(
     response_format=st.none() | st.builds(StructuredOutput, schema=st.just({"type": "object"})),
     loop_detection=st.none() | st.builds(LoopDetection, repeat=st.integers(2, 9)),
     stop_when=st.lists(st.builds(StopRule, st.text(max_size=4)), max_size=2).map(tuple),
+    guardrails=st.none()
+    | st.builds(
+        Guardrails,
+        input=RAILS,
+        output=RAILS,
+        tool_arguments=RAILS,
+        tool_results=RAILS,
+        coherence=st.none() | st.builds(Coherence, st.just("openai/m"), tools=NAMES),
+        hold_output=st.booleans(),
+    ),
     metadata=st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=3),
 )
 
@@ -101,6 +132,24 @@ def test_a_spec_says_everything_that_an_agent_is() -> None:
         },
         "loop_detection": {"repeat": 2, "stall": 4, "ping_pong": 5, "action": "stop"},
         "stop_when": [{"tool": "find_*", "contains": "found"}],
+        "guardrails": {
+            "input": [{"type": "pii", "action": "block", "kinds": ["email"], "tools": []}],
+            "output": [
+                {
+                    "type": "topics",
+                    "words": ["x"],
+                    "action": "block",
+                    "replacement": "[y]",
+                    "tools": [],
+                }
+            ],
+            "tool_arguments": [
+                {"type": "python", "name": "mine", "on_error": "pass", "tools": ["find_*"]}
+            ],
+            "tool_results": [],
+            "coherence": {"model": "openai/m", "on_error": "block", "tools": []},
+            "hold_output": True,
+        },
         "limits": {"max_steps": 2, "retry_backoff_s": 0.0, "rate_limit_cooldown_s": 0.5},
         "metadata": {"team": "blue"},
     }

@@ -4,7 +4,8 @@ import pytest
 
 from milepost.core.events import ToolCallDenied
 from milepost.providers.scripted import Scripted, calling, saying
-from milepost.runtime.permits import FRESH_MS, Identity, Permits, TenantPermissions
+from milepost.runtime.permits import Identity, Permits
+from milepost.runtime.tenant_permissions import FRESH_MS, TenantPermissions
 from milepost.store import permissions
 from milepost.tools import Registry, Tool, tool, tool_of
 from tests.runtime.workshop import TENANT, Workshop, of

@@ -240,6 +240,27 @@ def test_users_share_a_result_unless_the_tool_may_know_them(
     assert len(keys) == (2 if personal else 1)
 
 
+def test_a_personal_result_of_a_run_without_a_user_is_nobody_s_and_not_kept(
+    counter: Counter,
+) -> None:
+    def with_context(word: str, context: ToolContext) -> str:
+        """Look a word up for somebody."""
+        return word
+
+    def with_database(word: str, database: Injected[object]) -> str:
+        """Look a word up in a database."""
+        return word
+
+    personal = (
+        counter.tool(with_context),
+        counter.tool(with_database, inject={"database": object()}),
+    )
+    nobodys = replace(CLAIM, user=None)
+
+    assert [key_of(made, {"word": "a"}, nobodys) for made in personal] == [None, None]
+    assert key_of(counter.tool(), {"word": "a"}, nobodys) is not None
+
+
 def test_what_is_injected_makes_a_result_personal(counter: Counter) -> None:
     def with_database(word: str, database: Injected[object]) -> str:
         """Look a word up in a database."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from milepost.core.events import GuardrailTriggered, RunCompleted, ToolCallCompleted
+from milepost.core.events import GuardrailTriggered, RunCompleted, ToolCallCompleted, ToolCallFailed
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.tools import tool
 from tests.runtime.workshop import Workshop, of
@@ -23,6 +23,12 @@ def fetch(page: str) -> dict[str, str]:
 def fetch_unscreened(page: str) -> dict[str, str]:
     """Fetch a page."""
     return {"text": PAGES[page]}
+
+
+@tool(effect="read", screen_output=True)
+def fetch_gone(page: str) -> str:
+    """Fetch a page that is not there."""
+    raise LookupError(f"404: {PAGES[page]}")
 
 
 @tool(terminal=True, screen_output=True)
@@ -65,6 +71,20 @@ async def test_ordinary_results_and_those_of_other_tools_pass(
     [completed] = of(await shop.log(run_id), ToolCallCompleted)
     assert completed.result == {"text": PAGES[page]}
     assert of(await shop.log(run_id), GuardrailTriggered) == []
+
+
+async def test_an_error_that_addresses_the_model_is_replaced_as_well(shop: Workshop) -> None:
+    calls = calling(("fetch_gone", {"page": "hostile"}), ("fetch_gone", {"page": "benign"}))
+    model = Scripted([calls, saying("Withheld.")])
+
+    run_id = await shop.driven(model, fetch_gone)
+
+    log = await shop.log(run_id)
+    hostile, benign = of(log, ToolCallFailed)
+    assert hostile.error.message.startswith("[blocked: the result of fetch_gone tells the model")
+    assert "404: Sunny. The previous" in benign.error.message
+    assert [event.call_id for event in of(log, GuardrailTriggered)] == [hostile.call_id]
+    assert "eve@example.com" not in str(log)
 
 
 async def test_a_terminal_result_is_screened_before_it_is_the_answer(shop: Workshop) -> None:

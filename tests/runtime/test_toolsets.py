@@ -1,13 +1,14 @@
 """Which tools a tenant has, and how soon everybody knows."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
 
 import orjson
 import pytest
 
 from milepost.core.errors import ConflictError
 from milepost.runtime.secrets import Vault
-from milepost.runtime.tool_source import SOURCE, encode_source
+from milepost.runtime.tool_source import SOURCE, Source, encode_source
 from milepost.runtime.toolsets import FRESH_MS, Toolsets
 from milepost.store import tool_sources
 from milepost.store.tool_sources import ToolSourceRow
@@ -35,12 +36,47 @@ async def declared(shop: Workshop, *names: str, source: str = "screen") -> str:
     tools = [
         {"name": name, "description": "X.", "parameters": {"type": "object"}} for name in names
     ]
-    spec = encode_source(SOURCE.validate_python({"kind": "client", "name": source, "tools": tools}))
+    made = SOURCE.validate_python({"kind": "client", "name": source, "tools": tools})
+    return await kept(shop, made, *names)
+
+
+async def kept(shop: Workshop, source: Source, *names: str) -> str:
+    """Have another process keep a source; return its id."""
     source_id = shop.new_id("tsr")
-    listed = orjson.dumps(names).decode()
-    row = ToolSourceRow(source_id, TENANT, source, "client", spec, "[]", listed, shop.clock())
+    listed, spec = orjson.dumps(names).decode(), encode_source(source)
+    row = ToolSourceRow(
+        source_id, TENANT, source.name, source.kind, spec, "[]", listed, shop.clock()
+    )
     await shop.store.write(tool_sources.add(row))
     return source_id
+
+
+def long_to_read() -> Source:
+    """Return a source whose tools take a while to make."""
+    others = {f"S{at}": {"type": "string", "minLength": 1} for at in range(400)}
+    schema = {"properties": {name: {"$ref": f"#/schemas/{name}"} for name in others}}
+    taken = [{"name": "q", "in": "query", "style": "deepObject", "schema": {"$ref": "#/schema"}}]
+    document = {
+        "openapi": "3.1.0",
+        "servers": [{"url": "https://api.example"}],
+        "paths": {
+            f"/{at}": {"get": {"operationId": f"op{at}", "parameters": taken}} for at in range(50)
+        },
+        "schemas": others,
+        "schema": {"type": "object", **schema},
+    }
+    return SOURCE.validate_python({"kind": "openapi", "name": "long", "document": document})
+
+
+async def turns_during(work: Awaitable[object]) -> int:
+    """Return how often the loop came round to others before `work` was done."""
+    turns = 0
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await task
+    return turns
 
 
 async def test_a_tenant_that_declared_nothing_has_what_everybody_has(
@@ -163,3 +199,29 @@ async def test_tools_that_are_installed_anew_are_seen_at_once_and_whoever_has_th
     assert [tools.names for tools in in_hand] == [("add", "click"), ("add",)]
     assert (await toolsets.of(TENANT)).names == ("multiply", "click")
     assert (await toolsets.of("globex")).names == ("multiply",)
+
+
+async def test_others_go_on_while_a_long_document_is_read(shop: Workshop, egress: Egress) -> None:
+    toolsets, source = toolsets_of(shop, egress), long_to_read()
+    await kept(shop, source, "op0")
+
+    turns_of_trial = await turns_during(toolsets.trial(TENANT, source))
+    turns_of_building = await turns_during(toolsets.of(TENANT))
+
+    assert turns_of_trial > 20
+    assert turns_of_building > 20
+    assert len(await toolsets.of(TENANT)) == 51
+
+
+async def test_nobody_waits_for_another_tenant_s_documents(shop: Workshop, egress: Egress) -> None:
+    toolsets = toolsets_of(shop, egress)
+    await kept(shop, long_to_read(), "op0")
+    slow = asyncio.ensure_future(toolsets.of(TENANT))
+    answered = 0
+
+    while not slow.done():
+        await toolsets.of(f"tenant {answered}")
+        answered += 1
+
+    assert answered > 3
+    assert "op0" in await slow

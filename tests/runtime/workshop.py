@@ -28,6 +28,7 @@ from milepost.runtime.drive import Drive, drive
 from milepost.runtime.history import History
 from milepost.runtime.journal import Ports
 from milepost.runtime.means import Means
+from milepost.runtime.stored_children import StoredChildren
 from milepost.store import approvals, log, queue, runs, schema, usage
 from milepost.store.address import SqliteAddress
 from milepost.store.approvals import ApprovalFilter, ApprovalRow, Decided, Decision, Edit
@@ -161,6 +162,7 @@ class Workshop:
             pricing=Pricing(),
             lease=self.lease,
             lease_wait_s=0.0,
+            children=StoredChildren(self.ports),
         )
         return replace(means, **changes)
 

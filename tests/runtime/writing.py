@@ -80,7 +80,7 @@ async def claimed(store: Store, hub: Hub) -> Run:
     """Return a run that has just been claimed: its log has two events."""
     queued = Entry("run.queued", now_ms(), encode(QUEUED).decode())
     claim = await held(store, a_run(queued=queued))
-    spans = SpanFold(claim.run_id, None, agent="clerk", session_id="ses_1", provider="openai")
+    spans = SpanFold(claim.run_id, None, provider="openai")
     ports = Ports(
         store, hub, now_ms, Ids(), Metrics(), Shelf(store, DirectoryBlobs(Path("unused")))
     )

@@ -126,9 +126,13 @@ async def test_what_goes_wrong_when_a_shift_begins_ends_no_worker(
     async with shifting(shop, [saying("Here.")], doors):
         await status(shop, run.id, "completed")
 
+    assert doors.failures == 0
+
 
 async def test_shifts_that_were_never_begun_can_be_ended(shop: Workshop, doors: Doors) -> None:
     doors.failures = 10**9
 
-    async with shifting(shop, [], doors):
+    async with shifting(shop, [], doors) as shifts:
         pass
+
+    assert shifts.busy == 0

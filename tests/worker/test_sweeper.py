@@ -16,12 +16,15 @@ from milepost.core.events import (
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.store import idempotency, queue, runs
+from milepost.store.budget_counters import KEPT_MS
+from milepost.store.budgets import BudgetRow
 from milepost.store.idempotency import PURGE_MAX, TTL_MS, Asked
 from milepost.store.records import Request
 from milepost.store.work import Work
 from milepost.tools import tool
 from milepost.worker.sweeper import DUE_MAX, Sweeper
 from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Held, Workshop, of, putting
+from tests.store.budgeting import a_call_of, counted, kept, place_in, reserving
 
 
 class Lease:
@@ -293,3 +296,51 @@ async def test_a_sweeper_forgets_keys_by_itself(shop: Workshop) -> None:
         while await shop.store.write(idempotency.recall(asked)) is not None:
             pass
         running.cancel()
+
+
+# --- Budgets ---
+
+
+async def reserved(shop: Workshop) -> BudgetRow:
+    """Return a budget of which a run has reserved a call."""
+    await shop.queue()
+    claim, budget = await shop.claim(), await kept(shop.store)
+    await shop.store.write(reserving(a_call_of(claim), place_in(budget)))
+    return budget
+
+
+async def test_what_a_dead_worker_had_reserved_is_given_back_though_nobody_asks_for_it(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    budget = await reserved(shop)
+    assert await sweeper.free() == 0
+
+    await shop.take_over()
+
+    assert await sweeper.free() == 1
+    assert await counted(shop.store, budget) == (0, 0)
+
+
+async def test_a_sweeper_gives_back_by_itself(shop: Workshop) -> None:
+    budget = await reserved(shop)
+    await shop.take_over()
+    sweeper = Sweeper(shop.ports, Lease())
+
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(sweeper.run())
+        while await counted(shop.store, budget) != (0, 0):
+            pass
+        running.cancel()
+
+
+async def test_counters_of_the_past_are_forgotten_with_the_keys(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    await shop.queue()
+    claim, budget = await shop.claim(), await kept(shop.store)
+    now = shop.ports.clock()
+    for resets_ms in (now - KEPT_MS - 1_000, now):
+        place = place_in(budget, start_ms=resets_ms - 1, resets_ms=resets_ms)
+        await shop.store.write(reserving(a_call_of(claim), place))
+
+    assert await sweeper.purge() == 1

@@ -65,7 +65,7 @@ async def working(
     shop: Workshop, means: Means, *, slots: int = 4, poll_s: float = 60, strays_s: float = 60
 ) -> AsyncIterator[Worker]:
     """Have a worker at work until the test is done with it; it polls so rarely that bells count."""
-    worker = Worker(await shop.worker(), slots, means, poll_s=poll_s, strays_s=strays_s)
+    worker = Worker(await shop.worker(), slots, shop.ports, means, poll_s=poll_s, strays_s=strays_s)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -238,7 +238,7 @@ async def test_a_run_is_not_left_alone_when_the_lease_lapsed_for_a_while(shop: W
     means = shop.means(model)
     shop.lease.lapsed = True
     run = await shop.queue()
-    worker = Worker(await shop.worker(), 1, means, poll_s=60)
+    worker = Worker(await shop.worker(), 1, shop.ports, means, poll_s=60)
     claim = await shop.claim(worker.id)
 
     await worker._drive(_Driven(claim))

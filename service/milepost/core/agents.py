@@ -44,6 +44,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run may take besides its agent's own limits; None: no more bound than theirs."""
+
+    max_model_calls: int | None = None
+    max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd_micros: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Compression:
     """Tool results of more than `threshold_chars` characters are made shorter by `model`."""
 

@@ -39,7 +39,7 @@ def warnings(state: State, limits: Limits) -> tuple[BudgetWarning, ...]:
 
 
 def _measures(state: State, limits: Limits) -> Iterator[Measure]:
-    usage = state.usage
+    usage = state.usage + state.children
     if limits.max_model_calls is not None:
         calls = usage.model_calls + usage.unknown_calls
         yield Measure("max_model_calls", calls, limits.max_model_calls)

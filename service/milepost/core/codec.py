@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 import orjson
 
-from milepost.core.agents import StructuredOutput
-from milepost.core.events import Event, Failure, InputMessage, Output, RunWaiting
+from milepost.core.agents import Bounds, StructuredOutput
+from milepost.core.events import Event, Failure, InputMessage, Output, Parent, RunWaiting
 from milepost.core.messages import Image, Sealed
 from milepost.core.usage import NANOS_PER_MICRO, Usage
 
@@ -94,6 +94,8 @@ def _record(record: type[Any]) -> Callable[[Any], Any]:
 _input_message = _record(InputMessage)
 _image = _record(Image)
 _structured = _record(StructuredOutput)
+_parent = _record(Parent)
+_bounds = _record(Bounds)
 _sealed = _record(Sealed)
 _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "usage": usage_read,
@@ -101,6 +103,8 @@ _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "output": _record(Output),
     "input": lambda value: None if value is None else tuple(map(_said, value)),
     "response_format": _structured,
+    "parent": _parent,
+    "bounds": _bounds,
     "tools": tuple,
     "sealed": lambda value: tuple(map(_sealed, value)),
     "pending": tuple,

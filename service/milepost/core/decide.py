@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from milepost.core import bounds, ids
 from milepost.core.admission import decide_call
+from milepost.core.backoff import RETRY_AFTER_S_MAX, wait_s
 from milepost.core.bounds import OWN
 from milepost.core.effects import (
     CallModel,
@@ -39,6 +40,7 @@ from milepost.core.events import (
     ToolCallDenied,
     ToolCallFailed,
     ToolCallStarted,
+    WaitCause,
 )
 from milepost.core.json import Json
 from milepost.core.loops import circle_in, notice_of
@@ -47,7 +49,6 @@ from milepost.core.state import CallStatus, OpenCall, State
 from milepost.core.usage import UNKNOWN
 
 CRASHES_MAX = 3
-RETRY_AFTER_S_MAX = 60.0
 
 SKIPPED = Failure("skipped", "Skipped: the result of another call has ended the run.")
 UNAFFORDABLE = Failure("skipped", "Skipped: the run's budget has nothing left for this call.")
@@ -224,8 +225,13 @@ def _park(state: State) -> tuple[Effect, ...]:
     if state.waiting or any(call.status in _IN_HAND for call in calls):
         return ()
     asked = [call.approval_id or "" for call in calls if call.status is CallStatus.ASKED]
-    awaited = [call.call.id for call in calls if call.status is CallStatus.AWAITED]
-    return (Park("approval" if asked else "client_tool", (*asked, *awaited)),)
+    awaited = [call for call in calls if call.status is CallStatus.AWAITED]
+    by_clients = [call.call.id for call in awaited if call.child_run_id is None]
+    children = [call.child_run_id for call in awaited if call.child_run_id is not None]
+    cause: WaitCause = "child_run"
+    if asked or by_clients:
+        cause = "approval" if asked else "client_tool"
+    return (Park(cause, (*asked, *by_clients, *children)),)
 
 
 def _decide_message(state: State, rules: Rules) -> tuple[Effect, ...]:
@@ -280,13 +286,16 @@ def _decide_retry(state: State, failure: Failure, rules: Rules) -> tuple[Effect,
     if failure.retry_after_s and failure.retry_after_s > RETRY_AFTER_S_MAX:
         # A run that waits keeps its worker's slot: whoever created it is told when to come back.
         return (End(RunFailed(failure, state.usage)),)
-    wait_s = limits.retry_backoff_s * state.failures
-    if failure.code == "provider_rate_limited":
-        wait_s += limits.rate_limit_cooldown_s * state.failures
-    wait_s = max(wait_s, failure.retry_after_s or 0)
+    wait = wait_s(
+        state.failures,
+        failure.code,
+        failure.retry_after_s,
+        backoff_s=limits.retry_backoff_s,
+        cooldown_s=limits.rate_limit_cooldown_s,
+    )
     message_id = ids.message_id(state.messages_started + 1)
-    retried = ModelRetried(message_id, state.failures + 1, round(wait_s * 1000), failure)
-    return (CallModel(message_id, (retried,), wait_s),)
+    retried = ModelRetried(message_id, state.failures + 1, round(wait * 1000), failure)
+    return (CallModel(message_id, (retried,), wait),)
 
 
 def _answer(state: State, rule: AnswerRule | None) -> Effect:

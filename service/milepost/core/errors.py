@@ -10,6 +10,7 @@ MilepostError
 ├── UnavailableError        a part that this needs is not there
 ├── ConfigurationError      a setting, a file or an installation is wrong; do not start
 ├── ApiError                a Milepost server refused or failed: what its clients see
+├── RunError                a run in process did not complete: what `raise_for_status` raises
 ├── FencedError             somebody else owns the run now; write nothing more
 ├── ToolError               a tool call came to nothing
 │   └── ToolValidationError its arguments, or the tool's own definition, do not fit
@@ -122,6 +123,16 @@ class ApiError(MilepostError):
         """What the server calls the request in its own log."""
         named = self.problem.get("request_id")
         return None if named is None else str(named)
+
+
+class RunError(MilepostError):
+    """A run in process did not complete. `code` is its error's, or why it ended."""
+
+    code = "run_not_completed"
+
+    def __init__(self, message: str, *, code: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.retryable = retryable
 
 
 class FencedError(MilepostError):

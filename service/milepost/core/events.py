@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from milepost.core.agents import LoopAction, StructuredOutput
+from milepost.core.agents import Bounds, LoopAction, StructuredOutput
 from milepost.core.json import Json
 from milepost.core.loops import Pattern
 from milepost.core.messages import Image, Role, Sealed, ToolKind
@@ -16,8 +16,10 @@ from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
 from milepost.core.usage import Usage
 
-WaitCause = Literal["approval", "client_tool", "operator"]
-ResumeWhy = Literal["approval", "client_tool", "crash", "outage", "drain", "cancel", "retry"]
+WaitCause = Literal["approval", "client_tool", "child_run", "operator"]
+ResumeWhy = Literal[
+    "approval", "client_tool", "child_run", "crash", "outage", "drain", "cancel", "retry"
+]
 ApprovalAnswer = Literal["approve", "deny"]
 GuardedPlace = Literal["input", "output", "tool_arguments", "tool_results"]
 
@@ -50,10 +52,20 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """The call of another run that started this one; `depth` counts the runs above."""
+
+    run_id: str
+    call_id: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunQueued:
     """A client asked for this. `deadline_ms` is Unix time.
 
     `response_format` takes the place of the agent's own; without `cache` no reply is looked up.
+    `parent` is the call that started the run, `bounds` what that call's run leaves it.
     """
 
     type: ClassVar = "run.queued"
@@ -67,6 +79,8 @@ class RunQueued:
     deadline_ms: int | None = None
     response_format: StructuredOutput | None = None
     cache: bool = True
+    parent: Parent | None = None
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +433,10 @@ class ToolCallStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallCompleted:
-    """The tool answered. `terminal`: its result is the run's; `cached`: it did not run again."""
+    """The tool answered. `terminal`: its result is the run's; `cached`: it did not run again.
+
+    `chunks` is how many pieces of text it showed while it ran.
+    """
 
     type: ClassVar = "tool_call.completed"
     call_id: str
@@ -427,6 +444,7 @@ class ToolCallCompleted:
     duration_ms: int
     terminal: bool = False
     cached: bool = False
+    chunks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,6 +517,30 @@ class ToolCallFailed:
     call_id: str
     error: Failure
     duration_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRunStarted:
+    """A call of an agent has become a run of its own."""
+
+    type: ClassVar = "child_run.started"
+    call_id: str
+    run_id: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRunEnded:
+    """The run that a call had started is over. What it used counts within the bounds of this one.
+
+    It is in the child's own usage, and not in this run's.
+    """
+
+    type: ClassVar = "child_run.ended"
+    call_id: str
+    run_id: str
+    status: str
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,6 +650,8 @@ Event = (
     | Custom
     | GuardrailTriggered
     | ToolCallFailed
+    | ChildRunStarted
+    | ChildRunEnded
     | ToolCallDenied
     | ToolCallInterrupted
     | ApprovalRequested

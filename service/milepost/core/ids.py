@@ -23,6 +23,16 @@ def message_id(ordinal: int) -> str:
     return f"msg_{ordinal}"
 
 
+def child_run_id(run_id: str, call: str) -> str:
+    """Return the id of the run that a call starts: always the same, so that there is but one.
+
+    It sorts with its parent's, whose time it bears.
+    """
+    chance = int.from_bytes(hashlib.sha256(f"{run_id}\n{call}\nchild".encode()).digest()[:10])
+    time_ms = int(run_id.partition("_")[2][:12], 16)
+    return format_id("run", time_ms, chance)
+
+
 def idempotency_key(run_id: str, call: str) -> str:
     """Return what a tool passes on, so that the other side can tell a repetition."""
     return hashlib.sha256(f"{run_id}\n{call}".encode()).hexdigest()[:32]

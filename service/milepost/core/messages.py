@@ -7,8 +7,8 @@ from typing import Literal
 from milepost.core.json import Json
 
 Role = Literal["system", "user", "assistant", "tool"]
-ToolKind = Literal["server", "client", "http", "mcp"]
-"""Who runs a tool: our process, the client, a server over HTTP, or a server that speaks MCP."""
+ToolKind = Literal["server", "client", "http", "mcp", "agent"]
+"""Who runs a tool: our process, the client, a server over HTTP or MCP, or a run of its own."""
 
 
 @dataclass(frozen=True)  # Without slots, as all that a state copies.

@@ -4,8 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-SpanKind = Literal["invoke_agent", "chat", "execute_tool"]
+SpanKind = Literal[
+    "invoke_agent", "chat", "execute_tool", "guardrail", "policy", "denial", "cache_hit",
+    "structured_retry", "fallback", "loop", "budget",
+]  # fmt: skip
 SpanStatus = Literal["ok", "error", "cancelled"]
+
+# What is counted by: the names of these attributes are those that rows are searched for.
+CACHE_HIT = "milepost.cache_hit"
+CALL_ID = "gen_ai.tool.call.id"
+CHUNKS = "milepost.tool.chunks"
+COERCED = "milepost.tool.coerced"
+ERROR_TYPE = "error.type"
+PARAMETERS = "milepost.tool.parameters"
+
 Attribute = str | int | float | bool | tuple[str, ...]
 
 
@@ -14,7 +26,8 @@ class Span:
     """What was done, when, and how it ended. Ids are hex (16 and 8 bytes), from run and seq.
 
     `seq` is that of the event which opened the span: one event may close several spans, but it
-    opens one at most, so that (run, seq) names a span.
+    opens one at most, so that (run, seq) names a span. What happens at one moment begins and ends
+    with its event.
     """
 
     run_id: str

@@ -7,7 +7,7 @@ from functools import reduce
 
 import orjson
 
-from milepost.core.agents import StructuredOutput
+from milepost.core.agents import Bounds, StructuredOutput
 from milepost.core.copying import replace
 from milepost.core.events import (
     ApprovalDecided,
@@ -18,6 +18,8 @@ from milepost.core.events import (
     BudgetExceeded,
     BudgetWarning,
     CacheHit,
+    ChildRunEnded,
+    ChildRunStarted,
     Custom,
     Event,
     Failure,
@@ -31,6 +33,7 @@ from milepost.core.events import (
     MessageStarted,
     ModelFellBack,
     ModelRetried,
+    Parent,
     PolicyDecided,
     ReasoningCompleted,
     RunCancelled,
@@ -78,7 +81,7 @@ class CallStatus(StrEnum):
     APPROVED = "approved"
     DENIED = "denied"
     STARTED = "started"
-    AWAITED = "awaited"  # The client runs it.
+    AWAITED = "awaited"  # The client runs it, or another run.
     LOST = "lost"  # Its worker died while it ran.
     REPEATABLE = "repeatable"  # Lost, and safe to make again.
     COMPRESSING = "compressing"  # Answered; a model makes the answer shorter.
@@ -111,6 +114,7 @@ class OpenCall:
     long: int = 0
     screened: bool = False
     blocked: str | None = None
+    child_run_id: str | None = None
 
 
 @dataclass(frozen=True)  # Without slots, as all that is copied with every event.
@@ -118,6 +122,7 @@ class State:
     """A run, folded. `messages` begins with the input; `calls` are those of the present step.
 
     `trail` is what its calls have come to lately; `tool_calls` counts those that were begun.
+    `children` is what the runs that it started have used.
     """
 
     messages: tuple[Message, ...] = ()
@@ -139,6 +144,9 @@ class State:
     usage: Usage = field(default_factory=Usage)
     response_format: StructuredOutput | None = None
     cache: bool = True
+    parent: Parent | None = None
+    bounds: Bounds | None = None
+    children: Usage = field(default_factory=Usage)
     screening: bool = False
     screened: bool = False
     blocked: str | None = None
@@ -164,7 +172,7 @@ def fold(events: Iterable[Event]) -> State:
     return reduce(evolve, events, State())
 
 
-def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912 - one arm an event
+def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912, PLR0915 - an arm each
     """Return the state after `event`. Total: every event is legal, because it already happened."""
     match event:
         case RunQueued():
@@ -174,6 +182,8 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
                 deadline_ms=event.deadline_ms,
                 response_format=event.response_format,
                 cache=event.cache,
+                parent=event.parent,
+                bounds=event.bounds,
             )
         case RunStarted():
             return replace(state, attempt=event.attempt)
@@ -230,6 +240,10 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return _mark(state, call_id, status=CallStatus.COMPRESSING)
         case ToolResultCompressed():
             return _compress(state, event)
+        case ChildRunStarted(call_id, run_id):
+            return _mark(state, call_id, status=CallStatus.AWAITED, child_run_id=run_id)
+        case ChildRunEnded():
+            return replace(state, children=state.children + event.usage)
         case ToolCallFailed(call_id, error):
             return _answer(state, call_id, f"Error ({error.code}): {error.message}")
         case ToolCallDenied():
@@ -385,9 +399,13 @@ def _request(state: State, event: ToolCallRequested) -> State:
         event.malformed,
         event.kind,
     )
-    *before, reply = state.messages
+    reply = state.messages[-1]
     asked = replace(reply, calls=(*reply.calls, call))
-    return replace(state, messages=(*before, asked), calls={**state.calls, call.id: OpenCall(call)})
+    return replace(
+        state,
+        messages=(*state.messages[:-1], asked),
+        calls={**state.calls, call.id: OpenCall(call)},
+    )
 
 
 def _screen_call(state: State, event: ToolCallScreened) -> State:

@@ -2,26 +2,38 @@
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 
 from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
 from milepost.core.errors import InvalidError
-from milepost.core.events import Event, Failure, MessageAborted, ModelRetried
+from milepost.core.events import (
+    Event,
+    Failure,
+    MessageAborted,
+    ModelRetried,
+)
 from milepost.core.ids import idempotency_key
 from milepost.core.messages import Message
-from milepost.core.model import ModelRequest, ResponseFormat
+from milepost.core.model import ModelRequest, Provider, ResponseFormat
 from milepost.core.prompt import prompt
+from milepost.core.state import State
 from milepost.runtime import notices
 from milepost.runtime.answers import Answers
 from milepost.runtime.calls import ModelCall, live_progress, run_tool
+from milepost.runtime.coherence import CoherenceCheck
 from milepost.runtime.compressing import Compressor
 from milepost.runtime.journal import Journal
 from milepost.runtime.means import Means
+from milepost.runtime.message_screen import UNSCREENED
 from milepost.runtime.permits import Permits
+from milepost.runtime.rails import Rails
 from milepost.runtime.settle import Call
+from milepost.runtime.spending import Spending
 from milepost.runtime.structured import instruction
 from milepost.telemetry.logs import logger
 from milepost.tools import Approved, ToolContext
 from milepost.tools.artifacts import Emissions
+from milepost.tools.streaming import Writer
 
 _TOOL_LOG = logger("tool")
 
@@ -38,11 +50,25 @@ class Acts:
         self._permits = permits
         self._answers = Answers(journal.claim, means.ports.shelf, means.results)
         agent = journal.agent
+        self._spending = Spending(journal.claim, agent, means)
         self._compressor = (
-            Compressor(agent.compression, journal.claim, means.providers, means.pricing)
+            Compressor(agent.compression, journal.claim, means, self._spending)
             if agent.compression
             else None
         )
+        self._rails = self._railed()
+
+    def _railed(self) -> Rails | None:
+        journal, means = self._journal, self._means
+        claim, wanted = journal.claim, journal.agent.guardrails
+        if wanted is None:
+            return None
+        coherence = (
+            CoherenceCheck(wanted.coherence, claim, means, self._spending)
+            if wanted.coherence
+            else None
+        )
+        return Rails(wanted, claim, journal.agent, means.rails, coherence)
 
     def perform(self, effect: Call, seq: int) -> Coroutine[None, None, list[Event]]:
         """Return what does it, and brings the events that tell of it; its start is at `seq`."""
@@ -66,14 +92,25 @@ class Acts:
             await asyncio.sleep(effect.wait_s)
             means.lease.check()
         try:
-            provider = means.providers.get(agent.provider)
+            provider = self._provider()
         except InvalidError as error:
             failure = Failure(error.code, str(error))
             return [MessageAborted(effect.message_id, str(error), failure)]
         call = ModelCall(effect, seq, journal.claim, agent, journal.state.step, means.tools.kind)
-        return await call.perform(
-            provider, self._request(), means.ports.hub, means.ports.clock, means.pricing
+        words = self._rails.message() if self._rails else UNSCREENED
+        hub, clock, pricing = means.ports.hub, means.ports.clock, means.pricing
+        return await self._spending.message(
+            effect.message_id,
+            self._request(),
+            lambda request: call.perform(provider, request, hub, clock, pricing, words),
         )
+
+    def _provider(self) -> Provider:
+        """Return who answers. Raises `InvalidError` where somebody is named who is not here."""
+        agent, means = self._journal.agent, self._means
+        if means.chains and agent.fallbacks:
+            return means.chains.of((agent.model, *agent.fallbacks))
+        return means.providers.get(agent.provider)
 
     def _request(self) -> ModelRequest:
         journal, means = self._journal, self._means
@@ -113,15 +150,28 @@ class Acts:
         return min(left, limits.max_output_tokens or left)
 
     async def _call_tool(self, effect: CallTool, seq: int) -> list[Event]:
+        if effect.call.kind == "agent":
+            return await self._start_child(effect, seq)
         tool = self._means.tools.get(effect.call.name)
-        return await self._answers.answer(
+        events = await self._answers.answer(
             effect, tool, lambda emissions: self._run_tool(effect, seq, emissions)
         )
+        return await self.screened(events, self._journal.state)
+
+    async def screened(self, events: list[Event], state: State) -> list[Event]:
+        """Return the events with what was brought to the run's calls having passed its rails."""
+        return await self._rails.results(events, state) if self._rails else events
+
+    async def _start_child(self, effect: CallTool, seq: int) -> list[Event]:
+        journal, children = self._journal, self._means.children
+        assert children is not None, "only who can start children has agents among the tools"
+        return [await children.start(effect, seq, journal.claim, journal.agent, journal.state)]
 
     async def _run_tool(self, effect: CallTool, seq: int, emissions: Emissions) -> list[Event]:
         journal, means = self._journal, self._means
         claim = journal.claim
-        live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq)
+        past = partial(self._past_rails, effect.call.name)
+        live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq, past)
         context = ToolContext(
             run_id=claim.run_id,
             session_id=claim.session_id,
@@ -140,19 +190,34 @@ class Acts:
         timeout_s = journal.agent.limits.tool_timeout_s
         clock = means.ports.clock
         try:
-            return await run_tool(effect, context, means.tools, means.invoker, clock, timeout_s)
+            return await self._spending.tool(
+                effect,
+                timeout_s,
+                lambda: run_tool(effect, context, means.tools, means.invoker, clock, timeout_s),
+            )
         finally:
             live.close()
+
+    def _past_rails(self, tool: str, writer: Writer) -> Writer:
+        return self._rails.progress(tool, writer) if self._rails else writer
 
     async def _compress(self, effect: CompressResult) -> list[Event]:
         wanted = self._journal.agent.compression
         assert wanted is not None, "only an agent that asks for it has results compressed"
         assert self._compressor is not None, "whoever asks for it has one"
         compress = self._compressor.compress
-        return [await self._answers.shorten(effect, wanted.threshold_chars, compress)]
+        shortened = await self._answers.shorten(effect, wanted.threshold_chars, compress)
+        return [shortened, *self._spending.warnings()]
 
     async def _screen(self, effect: ScreenInput | ScreenCall) -> list[Event]:
-        raise AssertionError(f"only an agent with guardrails has anything screened: {effect}")
+        assert self._rails is not None, "only an agent with guardrails has anything screened"
+        said = self._journal.state.messages
+        match effect:
+            case ScreenInput():
+                return await self._rails.input(said)
+            case ScreenCall():
+                events = await self._rails.call(effect, (*self._history, *said))
+                return [*events, *self._spending.warnings()]
 
 
 def _approval(effect: CallTool) -> Approved | None:

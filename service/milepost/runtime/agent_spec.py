@@ -1,10 +1,10 @@
 """An agent as people write it: in a request, or in a file that is applied at start."""
 
-import re
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from milepost.core.agents import (
     Agent,
@@ -17,17 +17,19 @@ from milepost.core.agents import (
     StructureMode,
 )
 from milepost.core.errors import InvalidError
+from milepost.core.guardrails import Guardrails, PythonRail
 from milepost.core.policy import Policy
 from milepost.providers.catalog import Catalog
+from milepost.runtime.guardrail_spec import GuardrailsSpec, fault_of, rails_of, show_guardrails
+from milepost.runtime.spec import EXACT, Glob, Globs, ModelName
 from milepost.runtime.structured import require_judged
 from milepost.tools import Registry
 
 TTL_S_MAX = 30 * 86_400
 COUNT_MAX = 2**53 - 1
+AGENT_PREFIX = "agent:"
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
-Glob = Annotated[str, Field(min_length=1, max_length=200)]
-Globs = Annotated[list[Glob], Field(max_length=200)]
 Metadata = Annotated[
     dict[
         Annotated[str, Field(min_length=1, max_length=64, pattern=r'^[^"\]]*$')],
@@ -35,13 +37,12 @@ Metadata = Annotated[
     ],
     Field(max_length=32),
 ]
-_MODEL = re.compile(r"[a-z0-9][a-z0-9_-]*/[\x21-\x7e]{1,200}")
 
 
 class Spec(BaseModel):
     """Known fields of exactly their types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = EXACT
 
 
 class PolicySpec(Spec):
@@ -64,13 +65,8 @@ class CompressionSpec(Spec):
     The length is in characters.
     """
 
-    model: str | None = None
+    model: ModelName | None = None
     threshold_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
-
-    @field_validator("model")
-    @classmethod
-    def _has_provider(cls, model: str | None) -> str | None:
-        return None if model is None else _checked_model(model)
 
 
 class ResponseFormatSpec(Spec):
@@ -141,30 +137,21 @@ class AgentSpec(Spec):
     """Everything that one version of an agent says."""
 
     name: Name
-    model: str
+    model: ModelName
     instructions: Annotated[str, Field(max_length=200_000)] = ""
     tools: Annotated[list[Name], Field(max_length=500)] = []
     policy: PolicySpec | None = None
     cache: CacheSpec | None = None
     compression: CompressionSpec | None = None
-    fallbacks: Annotated[list[str], Field(max_length=10)] = []
+    fallbacks: Annotated[list[ModelName], Field(max_length=10)] = []
     parallel_tools: bool = True
     routing_only: bool = False
     response_format: ResponseFormatSpec | None = None
     loop_detection: LoopDetectionSpec | None = None
     stop_when: Annotated[list[StopRuleSpec], Field(max_length=50)] = []
+    guardrails: GuardrailsSpec | None = None
     limits: LimitsSpec = LimitsSpec()
     metadata: Metadata = {}
-
-    @field_validator("model")
-    @classmethod
-    def _has_provider(cls, model: str) -> str:
-        return _checked_model(model)
-
-    @field_validator("fallbacks")
-    @classmethod
-    def _have_providers(cls, models: list[str]) -> list[str]:
-        return [_checked_model(model) for model in models]
 
     @field_validator("tools")
     @classmethod
@@ -172,12 +159,6 @@ class AgentSpec(Spec):
         if len(set(tools)) != len(tools):
             raise ValueError("a tool is named twice")
         return tools
-
-
-def _checked_model(model: str) -> str:
-    if not _MODEL.fullmatch(model):
-        raise ValueError("a model is <provider>/<model>, such as openai/gpt-5-mini")
-    return model
 
 
 def agent_of(spec: AgentSpec) -> Agent:
@@ -206,6 +187,7 @@ def agent_of(spec: AgentSpec) -> Agent:
         if spec.loop_detection
         else None,
         stop_when=tuple(StopRule(rule.tool, rule.contains) for rule in spec.stop_when),
+        guardrails=spec.guardrails.guardrails(spec.model) if spec.guardrails else None,
         metadata=spec.metadata,
     )
 
@@ -225,14 +207,18 @@ def structured_of(spec: ResponseFormatSpec | None) -> StructuredOutput | None:
     return StructuredOutput(spec.fits, spec.name, spec.retries, spec.mode)
 
 
-def require_known(agent: Agent, tools: Registry, providers: Catalog) -> Agent:
+def require_known(
+    agent: Agent, tools: Registry, providers: Catalog, rails: Collection[str] = ()
+) -> Agent:
     """Return the agent; raise `InvalidError` if it names what this installation lacks."""
     _require_provider(agent.model, providers, "/model")
     if agent.compression:
         _require_provider(agent.compression.model, providers, "/compression/model")
     for index, model in enumerate(agent.fallbacks):
         _require_provider(model, providers, f"/fallbacks/{index}")
-    unknown = [name for name in agent.tools if name not in tools]
+    if agent.guardrails:
+        _require_rails(agent.guardrails, providers, rails)
+    unknown = [name for name in agent.tools if name not in tools and not _is_agent(name)]
     if unknown:
         raise InvalidError(
             f"there is no tool {', '.join(map(repr, unknown))}; the tools are:"
@@ -241,6 +227,28 @@ def require_known(agent: Agent, tools: Registry, providers: Catalog) -> Agent:
             pointer=f"/tools/{agent.tools.index(unknown[0])}",
         )
     return agent
+
+
+def _require_rails(guardrails: Guardrails, providers: Catalog, rails: Collection[str]) -> None:
+    if guardrails.coherence:
+        _require_provider(guardrails.coherence.model, providers, "/guardrails/coherence/model")
+    for pointer, place, rail in rails_of(guardrails):
+        if isinstance(rail, PythonRail) and rail.name not in rails:
+            raise InvalidError(
+                f"there is no guardrail {rail.name!r}; those of this installation are:"
+                f" {', '.join(sorted(rails)) or 'none'}",
+                code="unknown_guardrail",
+                pointer=f"{pointer}/name",
+            )
+        if fault := fault_of(rail, place):
+            raise InvalidError(
+                f"guardrail {rail.type}: {fault}", code="invalid_guardrail", pointer=pointer
+            )
+
+
+def _is_agent(name: str) -> bool:
+    """Agents may name one another, so whether they are there shows when they are called."""
+    return name.startswith(AGENT_PREFIX) and len(name) > len(AGENT_PREFIX)
 
 
 def _require_provider(model: str, providers: Catalog, pointer: str) -> None:
@@ -273,6 +281,7 @@ def show_spec(agent: Agent) -> dict[str, Any]:
         "response_format": show_format(agent.response_format),
         "loop_detection": asdict(agent.loop_detection) if agent.loop_detection else None,
         "stop_when": [asdict(rule) for rule in agent.stop_when],
+        "guardrails": show_guardrails(agent.guardrails),
         "limits": {**asdict(agent.limits), "stop_sequences": list(agent.limits.stop_sequences)},
         "metadata": dict(agent.metadata),
     }

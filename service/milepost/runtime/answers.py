@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from milepost.core.effects import CallTool, CompressResult
 from milepost.core.events import Event, ToolCallCompleted, ToolCallFailed, ToolResultCompressed
 from milepost.core.usage import Usage
-from milepost.runtime.artifacts import ContentLostError, Shelf, not_kept
+from milepost.runtime.contents import ContentLostError, Contents, not_kept
 from milepost.runtime.result_cache import ResultCache, key_of, summary_key
 from milepost.runtime.screening import screened
 from milepost.store.records import Claim
@@ -19,7 +19,7 @@ Compress = Callable[[CompressResult], Awaitable[ToolResultCompressed]]
 class Answers:
     """The answers to one run's calls, under one claim."""
 
-    def __init__(self, claim: Claim, shelf: Shelf, results: ResultCache | None) -> None:
+    def __init__(self, claim: Claim, shelf: Contents, results: ResultCache | None) -> None:
         self._claim = claim
         self._shelf = shelf
         self._results = results

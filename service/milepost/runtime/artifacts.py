@@ -1,6 +1,7 @@
 """Keeping what a call has left behind: first the contents, then the events that tell of them."""
 
-from milepost.core.events import ArtifactCreated, Failure
+from milepost.core.events import ArtifactCreated
+from milepost.runtime.contents import ContentLostError, created
 from milepost.store import artifacts
 from milepost.store.blobs import Blobs
 from milepost.store.records import Claim
@@ -8,19 +9,6 @@ from milepost.store.store import Store
 from milepost.tools.artifacts import Emissions
 
 IN_DATABASE_BYTES_MAX = 262_144
-
-
-class ContentLostError(Exception):
-    """The content of an artifact could not be kept; the message says why."""
-
-
-def not_kept(tool: str, error: ContentLostError) -> Failure:
-    """Return what a call came to whose artifact could not be kept, whatever the tool has done."""
-    return Failure(
-        "artifact_not_kept",
-        f"{tool} ran, and what it does may have happened, but the artifact that it left could not"
-        f" be kept: {error}. Do not repeat it before you have verified what happened.",
-    )
 
 
 class Shelf:
@@ -43,19 +31,7 @@ class Shelf:
         for artifact, content in emissions.close():
             if content is not None and artifact.sha256 is not None:
                 await self._keep(claim, artifact.sha256, content)
-            events.append(
-                ArtifactCreated(
-                    artifact_id=artifact.id,
-                    call_id=call_id,
-                    filename=artifact.filename,
-                    mime_type=artifact.mime_type,
-                    size=artifact.size,
-                    sha256=artifact.sha256,
-                    url=artifact.url,
-                    role=artifact.role,
-                    retention=artifact.retention,
-                )
-            )
+            events.append(created(artifact, call_id))
         return events
 
     async def _keep(self, claim: Claim, sha256: str, content: bytes) -> None:

@@ -14,6 +14,7 @@ from milepost.core.events import (
     CacheHit,
     Event,
     Failure,
+    GuardrailTriggered,
     MessageAborted,
     MessageCompleted,
     ModelFellBack,
@@ -38,12 +39,15 @@ from milepost.core.usage import UNKNOWN, Usage
 from milepost.live.hub import Hub
 from milepost.live.writer import LiveWriter
 from milepost.providers.assemble import Assembly
+from milepost.providers.closing import closing
 from milepost.providers.failures import STREAM_CUT
 from milepost.providers.pricing import Pricing
 from milepost.runtime import notices
 from milepost.runtime.clock import Clock
+from milepost.runtime.message_screen import UNSCREENED, Words
 from milepost.store.records import Claim
 from milepost.tools import Invoker, LiveProgress, Registry, ToolContext
+from milepost.tools.streaming import Writer
 
 CALLS_PER_STEP_MAX = 64
 TOO_MANY = Failure(
@@ -71,6 +75,7 @@ class ModelCall:
         self._kind_of = kind_of
         self._answering = agent.model
         self._fallen: list[Event] = []
+        self._triggered: list[GuardrailTriggered] = []
 
     async def perform(
         self,
@@ -79,8 +84,12 @@ class ModelCall:
         hub: Hub,
         clock: Clock,
         pricing: Pricing,
+        words: Words = UNSCREENED,
     ) -> list[Event]:
-        """Call the model; return the message and the calls that it asks for, or why not."""
+        """Call the model; return the message and the calls that it asks for, or why not.
+
+        `words` lets go of what may be shown.
+        """
         message_id = self._effect.message_id
         run_id = self._claim.run_id
         text = LiveWriter(hub, run_id, "message.delta", message_id, self._after_seq)
@@ -90,8 +99,11 @@ class ModelCall:
         first_ms: int | None = None
         age_s: float | None = None
         try:
-            async with within(self._agent.limits.model_timeout_s, self._agent.model):
-                async for delta in provider.stream(request):
+            async with (
+                within(self._agent.limits.model_timeout_s, self._agent.model),
+                closing(provider.stream(request)) as deltas,
+            ):
+                async for delta in deltas:
                     if isinstance(delta, FellBack):
                         self._fall_back(delta)
                         continue
@@ -101,12 +113,12 @@ class ModelCall:
                     match delta:
                         case CachedDelta(age_s):
                             pass
-                        case TextDelta(piece) if age_s is None:
-                            text.write(clean_text(piece))
-                        case ReasoningDelta(piece) if age_s is None:
-                            thought.write(clean_text(piece))
+                        case TextDelta(piece):
+                            _show(text, words.text(clean_text(piece)), age_s)
+                        case ReasoningDelta(piece):
+                            _show(thought, words.thought(clean_text(piece)), age_s)
                         case _:
-                            pass  # What only the whole reply needs: a cached one is there at once.
+                            pass  # What only the whole reply needs.
                 reply = assembly.reply()
         except ProviderError as error:
             failure = _failure(error)
@@ -115,6 +127,7 @@ class ModelCall:
         finally:
             text.close()
             thought.close()
+        reply, self._triggered = await words.screened(reply)
         delay_ms = None if first_ms is None else first_ms - started_ms
         return self._told(reply, pricing, delay_ms, age_s)
 
@@ -148,7 +161,7 @@ class ModelCall:
                 answered_by=None if self._answering == self._agent.model else self._answering,
             )
         )
-        events += self._fallen
+        events += [*self._fallen, *self._triggered]
         if reply.reasoning:
             events.append(ReasoningCompleted(message_id, clean_text(reply.reasoning)))
         events += [self._requested(index, call) for index, call in enumerate(reply.calls)]
@@ -170,6 +183,12 @@ class ModelCall:
             provider_call_id=clean_text(call.provider_id),
             malformed=malformed,
         )
+
+
+def _show(writer: LiveWriter, piece: str, age_s: float | None) -> None:
+    """Show a piece while it is new: a cached reply is there at once."""
+    if piece and age_s is None:
+        writer.write(piece)
 
 
 @asynccontextmanager
@@ -229,9 +248,16 @@ def _failure(error: ProviderError) -> Failure:
     return Failure(error.code, clean_text(str(error)), error.retryable, error.retry_after_s)
 
 
-def live_progress(hub: Hub, run_id: str, call_id: str, after_seq: int) -> LiveProgress:
-    """Return what shows a tool's words to those who follow the run, behind its call's start."""
-    return LiveProgress(lambda: LiveWriter(hub, run_id, "tool_call.progress", call_id, after_seq))
+def live_progress(
+    hub: Hub, run_id: str, call_id: str, after_seq: int, past: Callable[[Writer], Writer]
+) -> LiveProgress:
+    """Return what shows a tool's words to those who follow the run, behind its call's start.
+
+    `past` gives the writer that they have to pass.
+    """
+    return LiveProgress(
+        lambda: past(LiveWriter(hub, run_id, "tool_call.progress", call_id, after_seq))
+    )
 
 
 async def run_tool(

@@ -1,14 +1,16 @@
 """Stopping a run from outside: by its worker where one holds it, else by ending it here."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
 
+from milepost.core.errors import MilepostError
 from milepost.core.events import RunCancelled
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
-from milepost.store import idempotency, runs
+from milepost.store import children, idempotency, runs
 from milepost.store.idempotency import AnsweredError, Asked
 from milepost.store.runs import Letter, RunRow, StaleError
 from milepost.store.work import Work
@@ -56,6 +58,8 @@ async def _stop(ports: Ports, row: RunRow, wanted: Cancellation) -> None:
             lambda used: RunCancelled(wanted.by, wanted.reason, (), used),
             asked=wanted.asked,
         )
+        with suppress(MilepostError):  # The run has ended all the same: the sweeper stops them.
+            await abandon_children(ports, row.tenant, row.id)
         return
     status = await ports.store.write(
         idempotency.keeping(wanted.asked, _told(row, wanted, ports.clock()))
@@ -70,3 +74,14 @@ def _told(row: RunRow, wanted: Cancellation, now_ms: int) -> Work[str | None]:
     said = orjson.dumps({"by": wanted.by, "reason": wanted.reason}).decode()
     letter = Letter("cancel", said, "cancel", now_ms, GRACE_MS)
     return (yield from runs.deliver(row.tenant, row.id, letter))
+
+
+async def abandon_children(ports: Ports, tenant: str, run_id: str) -> None:
+    """Stop the runs that one which is over had started: nobody waits for their answers."""
+    for child_id in await ports.store.read(children.open_of(tenant, run_id)):
+        await cancel_child(ports, tenant, child_id)
+
+
+async def cancel_child(ports: Ports, tenant: str, child_id: str) -> None:
+    """Stop a run whose parent is over."""
+    await cancel_run(ports, Cancellation(tenant, child_id, "parent", "its parent run is over"))

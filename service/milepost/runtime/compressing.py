@@ -5,16 +5,18 @@ from dataclasses import replace
 from milepost.core.agents import Compression
 from milepost.core.effects import CompressResult
 from milepost.core.errors import InvalidError, ProviderError
-from milepost.core.events import ToolResultCompressed
+from milepost.core.events import Failure, ToolResultCompressed
 from milepost.core.json import clean_text
 from milepost.core.messages import Message
 from milepost.core.model import ModelRequest, Reply
 from milepost.core.usage import UNKNOWN, Usage
 from milepost.providers.assemble import Assembly
-from milepost.providers.catalog import Catalog
-from milepost.providers.pricing import Pricing
+from milepost.providers.closing import closing
 from milepost.runtime import notices
 from milepost.runtime.calls import priced, usage_of_failure
+from milepost.runtime.means import Means
+from milepost.runtime.reserving import Refused
+from milepost.runtime.spending import Spending
 from milepost.store.records import Claim
 
 SUMMARY_TOKENS_MIN = 128
@@ -31,19 +33,35 @@ _FIDELITY = (
 class Compressor:
     """Makes one run's results shorter. What cannot be is cut, and never breaks the run."""
 
-    def __init__(
-        self, wanted: Compression, claim: Claim, providers: Catalog, pricing: Pricing
-    ) -> None:
+    def __init__(self, wanted: Compression, claim: Claim, means: Means, spending: Spending) -> None:
         self._wanted = wanted
         self._claim = claim
-        self._providers = providers
-        self._pricing = pricing
+        self._providers = means.providers
+        self._pricing = means.pricing
+        self._spending = spending
         self._complained = False
 
     async def compress(self, effect: CompressResult) -> ToolResultCompressed:
         """Return what the model reads instead of the result, marked with its original length."""
+        subject, model = f"{effect.call.id}/compressed", effect.opening.model
+        told = await self._spending.model(
+            subject,
+            (model,),
+            self._request(effect),
+            lambda request: self._summarized(effect, request),
+            lambda event: event.usage,
+        )
+        match told:
+            case Refused(why=why) | Failure(message=why):
+                return self._cut(effect, why, Usage())
+            case summarized:
+                return summarized
+
+    async def _summarized(
+        self, effect: CompressResult, request: ModelRequest
+    ) -> ToolResultCompressed:
         try:
-            reply = await self._ask(effect)
+            reply = await self._ask(effect, request)
         except InvalidError as error:
             return self._cut(effect, type(error).__name__, Usage())
         except ProviderError as error:
@@ -60,23 +78,25 @@ class Compressor:
         marked = f"[compressed from {effect.opening.chars} chars] {summary}"
         return _told(effect, marked, usage)
 
-    async def _ask(self, effect: CompressResult) -> Reply:
-        provider_name, _, model = effect.opening.model.partition("/")
-        provider = self._providers.get(provider_name)
+    async def _ask(self, effect: CompressResult, request: ModelRequest) -> Reply:
+        provider = self._providers.get(effect.opening.model.partition("/")[0])
+        assembly = Assembly()
+        async with closing(provider.stream(request)) as deltas:
+            async for delta in deltas:
+                assembly.feed(delta)
+        return assembly.reply()
+
+    def _request(self, effect: CompressResult) -> ModelRequest:
         tokens_max = self._wanted.threshold_chars // 4
-        request = ModelRequest(
+        return ModelRequest(
             tenant=self._claim.tenant,
-            model=model,
+            model=effect.opening.model.partition("/")[2],
             messages=(
                 Message("system", _FIDELITY),
                 Message("user", f"Result of the tool {effect.call.name}:\n\n{effect.content}"),
             ),
             tokens_max=min(max(tokens_max, SUMMARY_TOKENS_MIN), SUMMARY_TOKENS_MAX),
         )
-        assembly = Assembly()
-        async for delta in provider.stream(request):
-            assembly.feed(delta)
-        return assembly.reply()
 
     def _cut(self, effect: CompressResult, why: str, usage: Usage) -> ToolResultCompressed:
         """Tell of the first in the run alone: a summary model that is away fails each time."""

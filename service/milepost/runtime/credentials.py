@@ -18,6 +18,8 @@ Scope = Literal[
     "runs:write",
     "approvals:decide",
     "agents:write",
+    "budgets:read",
+    "budgets:write",
     "users:act_as",
     "metrics:read",
     "admin",

@@ -17,6 +17,7 @@ from milepost.core.agents import (
 )
 from milepost.core.policy import Policy
 from milepost.runtime import direct
+from milepost.runtime.guardrail_spec import decode_guardrails
 from milepost.store import agents
 from milepost.store.store import Store
 
@@ -53,6 +54,7 @@ def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
         response_format=StructuredOutput(**wanted) if wanted else None,
         loop_detection=LoopDetection(**circles) if circles else None,
         stop_when=tuple(StopRule(**rule) for rule in shown.get("stop_when", ())),
+        guardrails=decode_guardrails(shown.get("guardrails")),
         metadata=shown.get("metadata") or {},
     )
 

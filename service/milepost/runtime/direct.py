@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from milepost.core.agents import Agent, Limits
+from milepost.core.guardrails import Guardrails
 from milepost.providers import direct
 
 ID_PREFIX = "agt_direct:"
@@ -25,7 +26,10 @@ def base_of(agent_id: str) -> str | None:
 
 
 def direct_agent(agent_id: str, version: int, base: Agent | None) -> Agent:
-    """Return the agent of that id; `base` lends its policy and its limits."""
+    """Return the agent of that id; `base` lends its policy, its limits and its guardrails.
+
+    What these have against words is left out: nobody speaks here.
+    """
     tool = agent_id.removeprefix(ID_PREFIX).partition(":")[0]
     limits = base.limits if base else Limits()
     return Agent(
@@ -36,4 +40,11 @@ def direct_agent(agent_id: str, version: int, base: Agent | None) -> Agent:
         tools=(tool,),
         policy=base.policy if base else None,
         limits=replace(limits, max_steps=_STEPS),
+        guardrails=_at_the_tool(base.guardrails) if base and base.guardrails else None,
+    )
+
+
+def _at_the_tool(guardrails: Guardrails) -> Guardrails:
+    return Guardrails(
+        tool_arguments=guardrails.tool_arguments, tool_results=guardrails.tool_results
     )

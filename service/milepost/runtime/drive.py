@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import orjson
+
 from milepost.core.agents import Agent
 from milepost.core.codec import decode
 from milepost.core.effects import CallTool
@@ -25,19 +27,19 @@ from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
 from milepost.runtime import notices
 from milepost.runtime.acts import Acts
+from milepost.runtime.children import within
 from milepost.runtime.cutoff import cut_off
-from milepost.runtime.history import History
 from milepost.runtime.journal import Journal, Stamped, folded
 from milepost.runtime.letters import events_of
 from milepost.runtime.means import Means
 from milepost.runtime.permits import Identity, Listed, Permits
+from milepost.runtime.ports import Past
 from milepost.runtime.rules import rules_for
 from milepost.runtime.settle import Call, Settlement, Settling
 from milepost.runtime.stops import Stops
+from milepost.runtime.structured import checked
 from milepost.runtime.worked_time import WorkedTime
-from milepost.store import log
-from milepost.store.log import InboxMovedError
-from milepost.store.records import Change, Claim, LogEntry
+from milepost.store.records import Change, Claim, InboxMovedError, LogEntry
 from milepost.telemetry.logs import logger
 from milepost.telemetry.spans import SpanFold
 from milepost.tools import preview
@@ -59,17 +61,14 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
     if claim.entries is not None:
         entries = claim.entries
     else:
-        entries = await means.ports.store.read(
-            log.read_all(claim.tenant, claim.run_id, through=claim.head)
-        )
+        entries = await means.ports.store.entries(claim.tenant, claim.run_id, claim.head)
     state, event, worked = State(), None, WorkedTime()
     spans = SpanFold(
         claim.run_id,
         claim.trace_parent,
-        agent=agent.name,
-        session_id=claim.session_id,
         provider=agent.provider,
         content=means.content,
+        metadata=orjson.loads(claim.metadata),
     )
     for entry in entries:
         if event := decode(entry.type, entry.data):
@@ -85,9 +84,10 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
 
 
 def adapted(agent: Agent, state: State) -> Agent:
-    """Return the agent as this run wants it."""
+    """Return the agent as this run wants it, and within what the run that started it leaves."""
     return replace(
         agent,
+        limits=within(agent.limits, state.bounds) if state.bounds else agent.limits,
         response_format=state.response_format or agent.response_format,
         cache_ttl_s=agent.cache_ttl_s if state.cache else None,
     )
@@ -117,6 +117,8 @@ class Drive:
         journal, means = self._journal, self._means
         agent = journal.agent
         rules = rules_for(agent, means.tools, self._permits)
+        if rules.answer and means.answer_check:
+            rules = replace(rules, answer=checked(rules.answer, means.answer_check))
         if agent.limits.active_s is not None:
             until_ms = journal.worked.until_ms(agent.limits.active_s)
             rules = replace(rules, active_deadline_ms=until_ms)
@@ -168,6 +170,8 @@ class Drive:
             return await self._hand_back(happened)
         settlement = await self._commit(happened)
         if settlement.leaves:
+            if settlement.change and settlement.change.ends and self._means.children:
+                await self._means.children.part(self._journal.claim, self._journal.state)
             return True
         if self._broken:
             raise self._broken
@@ -233,7 +237,8 @@ class Drive:
             return read_to
         for letter in letters:
             state = folded(journal.state, happened)
-            happened += journal.stamp(*self._stops.stopped(events_of([letter], state), state))
+            came = await self._acts.screened(events_of([letter], state), state)
+            happened += journal.stamp(*self._stops.stopped(came, state))
         return count
 
     async def _await_more(self, woken: asyncio.Event) -> list[Stamped]:
@@ -328,13 +333,18 @@ def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
     return any(getattr(stamped.event, "message_id", None) == message_id for stamped in happened)
 
 
-async def drive(claim: Claim, agent: Agent, history: History, means: Means) -> Drive:
+async def drive(claim: Claim, agent: Agent, history: Past, means: Means) -> Drive:
     """Load the run and return what drives it."""
     if means.tools_of is not None:
         means = replace(means, tools=await means.tools_of(claim.tenant))
+    if means.children is not None:
+        joined = await means.children.join(means.tools, agent, claim.tenant)
+        means = means if joined is means.tools else replace(means, tools=joined)
     narrowed = await means.permissions_of(claim.tenant) if means.permissions_of else {}
     journal = await load(claim, agent, means)
-    past = await history.before(claim, _turns_seen(journal.state, claim))
+    turns = _turns_seen(journal.state, claim)
+    guarded = bool(agent.guardrails and agent.guardrails.input)
+    past = await history.before(claim, turns, begun_only=guarded)
     return Drive(journal, past, means, narrowed)
 
 

@@ -1,15 +1,18 @@
 """Ending a run from outside, when no worker holds it or the one that does will not let go."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 
 from milepost.core.codec import decode, encode
+from milepost.core.errors import MilepostError
 from milepost.core.events import Event, MessageAborted, MessageStarted, RunCancelled, Terminal
 from milepost.core.state import State, evolve, fold
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.runtime import child_runs
 from milepost.runtime.journal import Ports, ending
 from milepost.runtime.letters import events_of
 from milepost.runtime.settle import closing, in_hand
@@ -71,6 +74,9 @@ async def end_run(
     ports.hub.ring(inbox_bell(row.id))
     if freed:
         ports.hub.ring(QUEUE_BELL)
+    if row.parent_run_id is not None:
+        with suppress(MilepostError):  # The run has ended all the same: the sweeper tells.
+            await child_runs.tell(ports, await ports.store.read(runs.find(row.tenant, row.id)))
 
 
 def _found(row: RunRow) -> Work[tuple[list[LogEntry], int, list[InboxMessage]]]:

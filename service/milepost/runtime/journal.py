@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -18,6 +19,7 @@ from milepost.core.events import (
     RunFailed,
     RunIncomplete,
     Terminal,
+    ToolCallScreened,
     ToolResultCompressed,
 )
 from milepost.core.spans import Span
@@ -26,13 +28,16 @@ from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, Hub
 from milepost.runtime import notices
-from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Clock, NewId
+from milepost.runtime.ports import RunPorts
 from milepost.runtime.worked_time import WorkedTime
 from milepost.store.records import Append, Change, Claim, Entry, NewApproval, NewArtifact, UsageRow
-from milepost.store.store import Store
-from milepost.telemetry.metrics import Metrics
 from milepost.telemetry.spans import SpanFold
+
+if TYPE_CHECKING:  # A run in process has no store, and needs none of what one brings along.
+    from milepost.runtime.artifacts import Shelf
+    from milepost.store.store import Store
+    from milepost.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,14 @@ def no_export(_: Sequence[Span]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a journal writes to, and what it takes time and ids from."""
+    """A service's own: what its journals write to, and what it takes time and ids from."""
 
-    store: Store
+    store: "Store"
     hub: Hub
     clock: Clock
     new_id: NewId
-    metrics: Metrics
-    shelf: Shelf
+    metrics: "Metrics"
+    shelf: "Shelf"
     export: Callable[[Sequence[Span]], None] = no_export
 
 
@@ -69,7 +74,7 @@ class Journal:
         agent: Agent,
         state: State,
         spans: SpanFold,
-        ports: Ports,
+        ports: RunPorts,
         worked: WorkedTime | None = None,
     ) -> None:
         self.claim = claim
@@ -204,6 +209,10 @@ class Journal:
                 yield self.agent.model, usage
             case ToolResultCompressed(model=model, usage=usage) if usage != Usage():
                 yield model, usage
+            case ToolCallScreened(usage=usage) if usage != Usage():
+                assert self.agent.guardrails is not None, "only guardrails screen calls"
+                assert self.agent.guardrails.coherence is not None, "only a model takes anything"
+                yield self.agent.guardrails.coherence.model, usage
             case _:
                 return
 

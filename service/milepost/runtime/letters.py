@@ -12,13 +12,19 @@ from milepost.core.events import (
     RunRetried,
 )
 from milepost.core.state import CallStatus, State
-from milepost.runtime import client_calls
+from milepost.runtime import children, client_calls
 from milepost.store.records import InboxMessage
 
 
 def events_of(letters: Iterable[InboxMessage], state: State) -> list[Event]:
     """Return the events of what came in; what no longer concerns the run becomes nothing."""
-    return [event for letter in letters if (event := _event_of(letter, state))]
+    events: list[Event] = []
+    for letter in letters:
+        if letter.kind == children.LETTER:
+            events += children.events_of_child(orjson.loads(letter.data), state)
+        elif event := _event_of(letter, state):
+            events.append(event)
+    return events
 
 
 def _event_of(letter: InboxMessage, state: State) -> Event | None:

@@ -1,15 +1,20 @@
 """What runs are driven with: the parts of the process that a run's loop may use."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from milepost.guardrails.verdicts import Rail
 from milepost.providers.catalog import Catalog
+from milepost.providers.chains import Chains
 from milepost.providers.pricing import Pricing
-from milepost.runtime.journal import Ports
+from milepost.runtime.children import Children
 from milepost.runtime.permits import Listed
+from milepost.runtime.ports import RunPorts
+from milepost.runtime.reserving import Budgets
 from milepost.runtime.result_cache import ResultCache
 from milepost.runtime.stops import StopCondition
+from milepost.runtime.structured import AnswerCheck
 from milepost.tools import Invoker, Registry
 
 
@@ -25,10 +30,12 @@ class Means:
     """What runs are driven with: everything that does not differ from run to run.
 
     `tools` are the installation's; `tools_of` adds those that a tenant has declared itself, and
-    `permissions_of` says to whom the tenant permits which.
+    `permissions_of` says to whom the tenant permits which. `chains` finds who answers for an agent
+    with fallbacks; without them its first model does. `rails` are the guardrails in Python, by
+    name.
     """
 
-    ports: Ports
+    ports: RunPorts
     providers: Catalog
     tools: Registry
     invoker: Invoker
@@ -41,4 +48,9 @@ class Means:
     tools_of: Callable[[str], Awaitable[Registry]] | None = None
     permissions_of: Callable[[str], Awaitable[Listed]] | None = None
     results: ResultCache | None = None
+    budgets: Budgets | None = None
     stop_condition: StopCondition | None = None
+    answer_check: AnswerCheck | None = None
+    chains: Chains | None = None
+    children: Children | None = None
+    rails: Mapping[str, Rail] = field(default_factory=dict)

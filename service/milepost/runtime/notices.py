@@ -5,7 +5,7 @@ Never a tool's arguments, nor what is injected into it: a log is read by more pe
 
 import traceback
 
-from milepost.core.errors import ToolError, ToolValidationError
+from milepost.core.errors import ProviderError, ToolError, ToolValidationError
 from milepost.core.events import ModelRetried, RunFailed, RunResumed
 from milepost.telemetry.logs import logger
 
@@ -33,6 +33,11 @@ def result_cut(run_id: str, tool: str, model: str, why: str) -> None:
     _log.warning("a result was cut, not compressed", run=run_id, tool=tool, model=model, why=why)
 
 
+def guardrail_failed(error: Exception, run_id: str, guardrail: str) -> None:
+    """Tell that a guardrail could not judge; what becomes of its subject, the run's log says."""
+    _log.warning("a guardrail failed", run=run_id, guardrail=guardrail, exception=_shown(error))
+
+
 def model_retried(event: ModelRetried, run_id: str, model: str) -> None:
     """Tell that a model is called again, and why."""
     _log.warning(
@@ -43,6 +48,17 @@ def model_retried(event: ModelRetried, run_id: str, model: str) -> None:
         wait_ms=event.wait_ms,
         code=event.error.code,
         error=event.error.message,
+    )
+
+
+def model_fell_back(failed: str, following: str, error: ProviderError) -> None:
+    """Tell that a model gave no reply, and which one is asked instead."""
+    _log.warning(
+        "a model gave no reply; asking the next one",
+        model=failed,
+        next=following,
+        code=error.code,
+        error=str(error),
     )
 
 

@@ -55,11 +55,12 @@ class ResultCache:
 def key_of(tool: Tool, arguments: Mapping[str, Json], claim: Claim) -> str | None:
     """Return the key of the tool's result, None if it may not be kept.
 
-    It is the user's own where the tool knows who that is, or is given what might.
+    It is the user's own where the tool knows who that is, or is given what might; without a user
+    nobody knows whose it is.
     """
-    if not tool.cacheable:
-        return None
     personal = bool(tool.signature.context or tool.signature.injected)
+    if not tool.cacheable or (personal and claim.user is None):
+        return None
     shape: dict[str, Json] = {
         "tenant": claim.tenant,
         "tool": tool.name,

@@ -30,6 +30,8 @@ def rules_for(agent: Agent, tools: Registry, permits: Permits = NOBODY) -> Rules
         answer=answer_rule(agent.response_format) if agent.response_format else None,
         loop_detection=agent.loop_detection,
         repeat_allowed=tools.repeat_allowed() if agent.loop_detection else frozenset(),
+        screens_input=bool(agent.guardrails and agent.guardrails.input),
+        screens_calls=bool(agent.guardrails and agent.guardrails.screens_calls),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from milepost.core.events import Event, GuardrailTriggered, ToolCallCompleted
+from milepost.core.events import Event, GuardrailTriggered, ToolCallCompleted, ToolCallFailed
 from milepost.core.state import told
 from milepost.guardrails.screening import injection_in
 from milepost.tools import Tool
@@ -19,10 +19,20 @@ def screened(tool: Tool | None, events: Sequence[Event]) -> list[Event]:
 
 
 def _screened(tool: str, event: Event) -> tuple[Event, ...]:
-    if not isinstance(event, ToolCallCompleted) or not (why := injection_in(told(event.result))):
-        return (event,)
-    placeholder = (
-        f"[blocked: the result of {tool} {why}. It was withheld; go on without it, and say so]"
-    )
-    stepped_in = GuardrailTriggered(GUARDRAIL, "blocked", f"the result {why}", event.call_id)
-    return stepped_in, replace(event, result=placeholder)
+    """An error is screened as well: it may hold words of a page that was not there."""
+    match event:
+        case ToolCallCompleted(call_id, result) if why := injection_in(told(result)):
+            return _stepped_in(call_id, why), replace(event, result=_instead(tool, why))
+        case ToolCallFailed(call_id, error) if why := injection_in(error.message):
+            failure = replace(error, message=_instead(tool, why))
+            return _stepped_in(call_id, why), replace(event, error=failure)
+        case _:
+            return (event,)
+
+
+def _stepped_in(call_id: str, why: str) -> GuardrailTriggered:
+    return GuardrailTriggered(GUARDRAIL, "blocked", f"the result {why}", call_id)
+
+
+def _instead(tool: str, why: str) -> str:
+    return f"[blocked: the result of {tool} {why}. It was withheld; go on without it, and say so]"

@@ -1,6 +1,6 @@
 """Answers that fit a JSON Schema: what the model is told of it, and how an answer is read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import orjson
 
@@ -12,6 +12,9 @@ from milepost.core.rulings import AnswerRule, Fits, Misfits
 from milepost.tools.coerce import SchemaCompiler
 from milepost.tools.misfit import Misfit, dotted
 from milepost.tools.ready import check_judgeable
+
+AnswerCheck = Callable[[Json], str | None]
+"""Returns what is wrong with an answer that fits its schema, in words for the model; pure."""
 
 
 def answer_rule(wanted: StructuredOutput) -> AnswerRule:
@@ -31,6 +34,17 @@ def answer_rule(wanted: StructuredOutput) -> AnswerRule:
     return AnswerRule(read, wanted.retries)
 
 
+def checked(rule: AnswerRule, check: AnswerCheck) -> AnswerRule:
+    """Return the rule, with what `check` has against an answer that fits the schema."""
+
+    def read(text: str) -> Fits | Misfits:
+        found = rule.read(text)
+        issue = check(found.value) if isinstance(found, Fits) else None
+        return found if issue is None else Misfits(issue)
+
+    return AnswerRule(read, rule.retries)
+
+
 def instruction(wanted: StructuredOutput) -> str:
     """Return what a model is told that cannot be held to a schema by its vendor."""
     schema = orjson.dumps(wanted.schema).decode()
@@ -40,9 +54,9 @@ def instruction(wanted: StructuredOutput) -> str:
     )
 
 
-def require_judged(schema: Mapping[str, Json]) -> None:
-    """Raise `InvalidError` for a schema by which answers could not be judged whole."""
+def require_judged(schema: Mapping[str, Json], whose: str = "the response format") -> None:
+    """Raise `InvalidError` for a schema by which values could not be judged whole."""
     try:
-        check_judgeable(schema, "the response format")
+        check_judgeable(schema, whose)
     except ToolValidationError as error:
         raise InvalidError(str(error), code="invalid_request") from error

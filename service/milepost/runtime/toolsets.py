@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError, ToolError
 from milepost.runtime.secrets import Vault
@@ -23,7 +24,7 @@ from milepost.store.tool_sources import ToolSourceRow
 from milepost.telemetry.logs import logger
 from milepost.tools import Registry, Tool
 from milepost.tools.egress import Egress
-from milepost.tools.mcp.listing import ListedTool
+from milepost.tools.mcp.listing import ListedTool, Server
 from milepost.tools.mcp.opening import connect
 from milepost.tools.references import Reference, Secrets, limited
 
@@ -74,7 +75,7 @@ class Toolsets:
         self._vault = vault
         self._clock = clock
         self._sets: OrderedDict[str, _Toolset] = OrderedDict()
-        self._building = asyncio.Lock()
+        self._building: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -96,7 +97,7 @@ class Toolsets:
             return known.registry
         ids = await self._store.read(tool_sources.ids(tenant))
         if (known := self._present(tenant, ids)) is None:
-            async with self._building:
+            async with self._building.setdefault(tenant, asyncio.Lock()):
                 known = self._present(tenant, ids) or await self._rebuilt(tenant, ids)
         known.seen_ms = now
         return known.registry
@@ -113,13 +114,13 @@ class Toolsets:
         """
         secrets = self._secrets_of(tenant, source)
         if not isinstance(source, McpSource):
-            return [], tools_from(source, [], None, self._egress, secrets)
+            return [], await self._tools(source, [], None, secrets)
         server = connect(source.server, self._egress.guard, secrets)
         try:
             listed = await server.listing()
         finally:
             await server.close()
-        return listed, tools_from(source, listed, server, self._egress, secrets)
+        return listed, await self._tools(source, listed, server, secrets)
 
     def require_free(self, name: str) -> None:
         """Raise `ConflictError` if the installation has a tool of that name."""
@@ -149,7 +150,7 @@ class Toolsets:
         known = self._sets.get(tenant)
         before = known.built if known else {}
         rows = await self._store.read(tool_sources.all_of(tenant)) if ids else []
-        built = {row.id: before.get(row.id) or self._build(row) for row in rows}
+        built = {row.id: before.get(row.id) or await self._build(row) for row in rows}
         self._close_all(each for source_id, each in before.items() if source_id not in built)
         self._sets[tenant] = toolset = self._joined(built)
         if len(self._sets) > TENANTS_MAX:
@@ -167,7 +168,7 @@ class Toolsets:
                 registry.add(tool)
         return _Toolset(0, code, built, registry)
 
-    def _build(self, row: ToolSourceRow) -> _Built:
+    async def _build(self, row: ToolSourceRow) -> _Built:
         """Return a source's tools; one that cannot be used any more has none, and says so."""
         server = None
         try:
@@ -175,11 +176,17 @@ class Toolsets:
             secrets = self._secrets_of(row.tenant, source)
             if isinstance(source, McpSource):
                 server = connect(source.server, self._egress.guard, secrets)
-            tools = tools_from(source, decode_listing(row), server, self._egress, secrets)
+            tools = await self._tools(source, decode_listing(row), server, secrets)
         except (MilepostError, ValueError) as error:
             logger("tools").warning(f"tool source {row.id} cannot be used", error=str(error))
             return _Built(())
         return _Built(tuple(tools), server)
+
+    async def _tools(
+        self, source: Source, listed: list[ListedTool], server: Server | None, secrets: Secrets
+    ) -> list[Tool]:
+        """Return the source's tools, made where nobody waits for it: documents may be long."""
+        return await asyncio.to_thread(tools_from, source, listed, server, self._egress, secrets)
 
     def _secrets_of(self, tenant: str, source: Source) -> Secrets:
         async def secrets(reference: Reference) -> str:

@@ -103,7 +103,11 @@ class Shifts:
             await self._ports.store.write(queue.dismiss_others(lease.worker))
             await sweeper.sweep_now()
         self._worker = Worker(
-            lease.worker, self._terms.slots, self._means(lease), strays_s=self._terms.sweep_s
+            lease.worker,
+            self._terms.slots,
+            self._ports,
+            self._means(lease),
+            strays_s=self._terms.sweep_s,
         )
         if self._closing:
             self._worker.drain()

@@ -10,10 +10,22 @@ import orjson
 from milepost.core.errors import MilepostError
 from milepost.core.events import RunCancelled, RunExpired
 from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.runtime.cancelling import cancel_child
+from milepost.runtime.child_runs import tell_all
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
-from milepost.store import approvals, idempotency, log, queue, runs
+from milepost.store import (
+    approvals,
+    budget_counters,
+    children,
+    idempotency,
+    log,
+    queue,
+    reservations,
+    runs,
+)
 from milepost.store.runs import RunRow, StaleError
+from milepost.store.work import Work
 from milepost.telemetry.logs import logger
 
 SWEEP_S = 5.0
@@ -50,6 +62,8 @@ class Sweeper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(self.sweep, self._sweep_s))
             tasks.create_task(self._repeat(self.tick, min(TIMERS_S, self._sweep_s)))
+            tasks.create_task(self._repeat(self.reunite, self._sweep_s))
+            tasks.create_task(self._repeat(self.free, self._sweep_s))
             tasks.create_task(self._repeat(self.purge, PURGE_S))
 
     async def sweep(self) -> list[str]:
@@ -80,16 +94,36 @@ class Sweeper:
             if max(expired, acted) < DUE_MAX:
                 break
 
-    async def purge(self) -> int:
-        """Forget idempotency keys that count no longer; return how many that were.
+    async def reunite(self) -> None:
+        """Tell parents of children that are over, and stop children whose parent is.
 
-        So many in a transaction, lest anybody waits for it.
+        Whoever ended them does so at once; this is for those that died before they could.
         """
+        await tell_all(self._ports, await self._ports.store.read(children.untold(DUE_MAX)))
+        for tenant, run_id in await self._ports.store.read(children.orphans(DUE_MAX)):
+            await cancel_child(self._ports, tenant, run_id)
+
+    async def free(self) -> int:
+        """Give back what dead workers had reserved of budgets; return how much that was.
+
+        Whoever is short of something does so itself: this is for what nobody asks for.
+        """
+        return await self._in_parts(reservations.free, reservations.FREE_MAX)
+
+    async def purge(self) -> int:
+        """Forget idempotency keys and counters of budgets that are past; return how many."""
+        now, in_parts = self._ports.clock(), self._in_parts
+        forgotten = await in_parts(lambda: idempotency.purge(now), idempotency.PURGE_MAX)
+        past = await in_parts(lambda: budget_counters.purge(now), budget_counters.PURGE_MAX)
+        return forgotten + past
+
+    async def _in_parts(self, work: Callable[[], Work[int]], most: int) -> int:
+        """Do so much of the work in a transaction, lest anybody waits for it; return how much."""
         total = 0
         for _ in range(PURGES_MAX):
-            purged = await self._ports.store.write(idempotency.purge(self._ports.clock()))
-            total += purged
-            if purged < idempotency.PURGE_MAX:
+            done = await self._ports.store.write(work())
+            total += done
+            if done < most:
                 break
         return total
 

@@ -11,6 +11,7 @@ from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.drive import Drive, drive
 from milepost.runtime.history import History
+from milepost.runtime.journal import Ports
 from milepost.runtime.means import Means
 from milepost.store import queue
 from milepost.store.engine import CollisionError, DatabaseUnavailableError
@@ -38,6 +39,7 @@ class Worker:
         self,
         worker_id: str,
         slots: int,
+        ports: Ports,
         means: Means,
         *,
         poll_s: float = IDLE_POLL_S,
@@ -45,11 +47,12 @@ class Worker:
     ) -> None:
         self.id = worker_id
         self.slots = slots
+        self._ports = ports
         self._means = means
         self._poll_s = poll_s
         self._strays_s = strays_s
-        self._definitions = Definitions(means.ports.store)
-        self._history = History(means.ports.store)
+        self._definitions = Definitions(ports.store)
+        self._history = History(ports.store)
         self._driving: dict[asyncio.Task[None], _Driven] = {}
         self._claims = 0
         self._unanswered: str | None = None
@@ -66,7 +69,7 @@ class Worker:
 
     async def run(self) -> None:
         """Claim and drive until `drain` has been called and every run was let go."""
-        with self._means.ports.hub.bell(QUEUE_BELL) as woken:
+        with self._ports.hub.bell(QUEUE_BELL) as woken:
             self._woken = woken.set
             self._running = asyncio.current_task()
             self._strays_due_s = asyncio.get_running_loop().time() + self._strays_s
@@ -119,7 +122,7 @@ class Worker:
             return []
 
     async def _take(self, limit: int) -> list[Claim]:
-        ports = self._means.ports
+        ports = self._ports
         append_id = ports.new_id("apd")
         self._claims += 1
         fair = self._claims % FAIR_EVERY == 0
@@ -135,7 +138,7 @@ class Worker:
         """Return what the last claim took, if its answer was lost: nobody else will look at it."""
         if self._unanswered is None:
             return []
-        found = await self._means.ports.store.read(queue.claimed(self.id, self._unanswered))
+        found = await self._ports.store.read(queue.claimed(self.id, self._unanswered))
         self._unanswered = None
         return found
 
@@ -150,14 +153,14 @@ class Worker:
             return
         self._strays_due_s = now_s + self._strays_s
         driven = {(each.claim.run_id, each.claim.epoch) for each in self._driving.values()}
-        store = self._means.ports.store
+        store = self._ports.store
         try:
             for tenant, run_id, epoch in await store.read(queue.owned(self.id)):
                 if (run_id, epoch) in driven:
                     continue
                 if await store.write(queue.give_up(tenant, run_id, epoch, self.id, "outage")):
                     self._log.warning("gave back a run that nobody drove", run=run_id)
-                    self._means.ports.hub.ring(QUEUE_BELL)
+                    self._ports.hub.ring(QUEUE_BELL)
         except MilepostError as error:
             self._log.warning("could not look for stray runs", error=str(error))
         except Exception:
@@ -172,7 +175,7 @@ class Worker:
         claim = driven.claim
         try:
             agent = await self._definitions.get(claim.tenant, claim.agent_id, claim.agent_version)
-            with self._means.ports.hub.hold(claim.run_id):
+            with self._ports.hub.hold(claim.run_id):
                 driven.drive = await drive(claim, agent, self._history, self._means)
                 if self._closing:
                     driven.drive.drain()
@@ -198,11 +201,11 @@ class Worker:
         """
         for wait_s in itertools.chain(RELEASE_WAITS_S, itertools.repeat(RELEASE_WAITS_S[-1])):
             try:
-                await self._means.ports.store.write(
+                await self._ports.store.write(
                     queue.give_up(claim.tenant, claim.run_id, claim.epoch, self.id, why)
                 )
             except MilepostError:
                 await asyncio.sleep(wait_s)
             else:
-                self._means.ports.hub.ring(QUEUE_BELL)
+                self._ports.hub.ring(QUEUE_BELL)
                 return

@@ -1,0 +1,183 @@
+"""Tenants' budgets, as their runs meet them: which ones apply, and what they still give."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from weakref import WeakValueDictionary
+
+from milepost.core.agents import Agent
+from milepost.core.events import BudgetExceeded, BudgetWarning
+from milepost.core.usage import NANOS_PER_MICRO
+from milepost.live.frames import rfc3339
+from milepost.runtime.clock import Clock, NewId
+from milepost.runtime.demands import Demand
+from milepost.runtime.periods import period_of
+from milepost.runtime.reserving import NOBODY, Refused, Reservation, counted_for
+from milepost.store import reservations
+from milepost.store.amounts import Amounts
+from milepost.store.budget_counters import CounterKey, Place
+from milepost.store.budgets import BudgetRow
+from milepost.store.records import Claim
+from milepost.store.reservations import Holder, Shortage
+from milepost.store.store import Store
+
+FRESH_MS = 2_000
+TENANTS_MAX = 1_000
+FREES_MAX = 100
+WAIT_S = 30.0
+POLL_S = 0.1
+
+LIMITS = {
+    "tokens": ("tokens", 1),
+    "cost_nanos": ("cost_usd_micros", NANOS_PER_MICRO),
+    "model_calls": ("model_calls", 1),
+    "tool_calls": ("tool_calls", 1),
+    "active_ms": ("active_s", 1_000),
+}
+"""What is counted, with the name under which people bound it, and how much one of theirs is."""
+
+
+class TenantBudgets:
+    """All tenants' budgets. A new one holds everywhere within `FRESH_MS`, and here at once.
+
+    What its bounds are and what is left is asked of the store with each call.
+    """
+
+    def __init__(
+        self, store: Store, *, clock: Clock, new_id: NewId, wait_s: float = WAIT_S
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+        self._wait_s = wait_s
+        self._lines: WeakValueDictionary[CounterKey, asyncio.Lock] = WeakValueDictionary()
+        self._known: dict[str, tuple[int, tuple[BudgetRow, ...]]] = {}
+
+    async def of(self, tenant: str) -> tuple[BudgetRow, ...]:
+        """Return the tenant's budgets. Most have none, which costs their runs next to nothing."""
+        now = self._clock()
+        seen = self._known.get(tenant)
+        if seen is not None and now - seen[0] < FRESH_MS:
+            return seen[1]
+        rows = await self._store.budgets(tenant)
+        self._known.pop(tenant, None)
+        self._known[tenant] = (now, rows)
+        if len(self._known) > TENANTS_MAX:
+            del self._known[next(iter(self._known))]
+        return rows
+
+    def forget(self, tenant: str) -> None:
+        """Look anew at what the tenant has."""
+        self._known.pop(tenant, None)
+
+    async def reserve(
+        self, claim: Claim, agent: Agent, subject: str, demand: Demand, rows: tuple[BudgetRow, ...]
+    ) -> Reservation | Refused:
+        """Reserve what the call may take in each of `rows`, in the present period.
+
+        Before it is refused, what dead workers had reserved is given back; and where it is only
+        what others have reserved that is missing, these may settle for less.
+        """
+        holder = Holder(claim.tenant, claim.run_id, claim.epoch, subject)
+        rations = any(row.tokens is not None or row.cost_nanos is not None for row in rows)
+
+        async def attempt() -> Reservation | Shortage:
+            places = tuple(self._places(rows, claim, agent))
+            outcome = await self._store.reserve(holder, places, demand.fit)
+            if isinstance(outcome, Shortage):
+                return outcome
+            return Reservation(holder, places, outcome, rations)
+
+        outcome = await attempt()
+        if isinstance(outcome, Shortage) and await self._free(claim.tenant):
+            outcome = await attempt()
+        if isinstance(outcome, Shortage) and outcome.may_pass:
+            outcome = await self._wait(outcome, attempt)
+        if isinstance(outcome, Shortage):
+            (row,) = (row for row in rows if row.id == outcome.counter.key.budget_id)
+            return _refused(outcome, row)
+        return outcome
+
+    async def settle(self, reservation: Reservation, billed: Amounts) -> list[BudgetWarning]:
+        """Put what was billed in the place of what was reserved; return what to warn of."""
+        crossings = await self._store.settle(reservation.holder, reservation.places, billed)
+        return [
+            BudgetWarning(
+                each.budget_id,
+                LIMITS[each.measure][0],
+                shown(each.measure, each.spent),
+                shown(each.measure, each.bound),
+            )
+            for each in crossings
+        ]
+
+    async def _wait(
+        self, short: Shortage, attempt: Callable[[], Awaitable[Reservation | Shortage]]
+    ) -> Reservation | Shortage:
+        """Try again until calls under way are settled, one at a time and in the order of coming.
+
+        While a thousand wait, their counter is still asked no more often than by one.
+        """
+        line = self._lines.setdefault(short.counter.key, asyncio.Lock())
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._wait_s
+        try:
+            async with asyncio.timeout_at(until_s):
+                await line.acquire()
+        except TimeoutError:
+            return short
+        try:
+            while isinstance(outcome := await attempt(), Shortage) and outcome.may_pass:
+                if loop.time() + POLL_S > until_s:
+                    break
+                await asyncio.sleep(POLL_S)
+        finally:
+            line.release()
+        return outcome
+
+    async def _free(self, tenant: str) -> bool:
+        freed = False
+        for _ in range(FREES_MAX):
+            found = await self._store.write(reservations.free(tenant))
+            freed = freed or found > 0
+            if found < reservations.FREE_MAX:
+                break
+        return freed
+
+    def _places(self, rows: tuple[BudgetRow, ...], claim: Claim, agent: Agent) -> Iterator[Place]:
+        now = self._clock()
+        for row in rows:
+            start_ms, resets_ms = period_of(row.period, now)
+            key = CounterKey(row.id, counted_for(row, claim, agent) or NOBODY, start_ms)
+            yield Place(key, self._new_id("bct"), resets_ms)
+
+
+def shown(measure: str, amount: int) -> int:
+    """Return an amount in the unit in which people bound it."""
+    return amount // LIMITS[measure][1]
+
+
+def _refused(short: Shortage, row: BudgetRow) -> Refused:
+    limit = LIMITS[short.measure][0]
+    spent, bound = shown(short.measure, short.spent), shown(short.measure, short.bound)
+    resets_ms = short.counter.resets_ms
+    return Refused(BudgetExceeded(row.id, limit, spent, bound, resets_ms), _why(short, row))
+
+
+def _why(short: Shortage, row: BudgetRow) -> str:
+    name = LIMITS[short.measure][0]
+    spent, reserved, bound, wanted = (
+        shown(short.measure, amount)
+        for amount in (short.spent, short.reserved, short.bound, short.wanted)
+    )
+    whose = f" of {row.scope} {short.counter.key.scope_value or 'nobody'!r}"
+    said = [f"{spent} of {bound} {name} are spent"]
+    if reserved:
+        said.append(f"{reserved} reserved for calls under way")
+    if short.measure in {"tokens", "cost_nanos"}:
+        said.append(f"this call may take {wanted}; a smaller limits.max_output_tokens takes less")
+    resets_ms = short.counter.resets_ms
+    again = "" if resets_ms is None else f"; the next {row.period} begins at {rfc3339(resets_ms)}"
+    return (
+        f"budget {row.id}{whose if row.scope != 'tenant' else ''} has too little left:"
+        f" {', '.join(said)}{again}"
+    )

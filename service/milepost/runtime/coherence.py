@@ -1,0 +1,112 @@
+"""Tool calls judged by a model: whether they are what the user asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from milepost.core.effects import ScreenCall
+from milepost.core.errors import InvalidError, ProviderError
+from milepost.core.events import Failure
+from milepost.core.guardrails import Coherence
+from milepost.core.messages import Message
+from milepost.core.model import ModelRequest, Reply
+from milepost.core.usage import UNKNOWN, Usage
+from milepost.guardrails import coherence
+from milepost.guardrails.passage import Trigger
+from milepost.providers.assemble import Assembly
+from milepost.providers.closing import closing
+from milepost.runtime import notices
+from milepost.runtime.calls import priced, usage_of_failure
+from milepost.runtime.means import Means
+from milepost.runtime.reserving import Refused
+from milepost.runtime.spending import Spending
+from milepost.store.records import Claim
+
+GUARDRAIL = "coherence"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of a call, and what it took to find out."""
+
+    blocked: Trigger | None = None
+    triggers: tuple[Trigger, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+
+class CoherenceCheck:
+    """Asks the model about one run's calls. Without an answer, `on_error` says what becomes."""
+
+    def __init__(self, wanted: Coherence, claim: Claim, means: Means, spending: Spending) -> None:
+        self._wanted = wanted
+        self._claim = claim
+        self._means = means
+        self._spending = spending
+
+    def sees(self, tool: str) -> bool:
+        """Say whether calls of the tool are judged."""
+        globs = self._wanted.tools
+        return not globs or any(fnmatchcase(tool, glob) for glob in globs)
+
+    async def judge(self, effect: ScreenCall, said: Sequence[Message]) -> Judged:
+        """Return whether the call serves what was said."""
+        told = await self._spending.model(
+            f"{effect.call.id}/coherence",
+            (self._wanted.model,),
+            self._request(effect, said),
+            self._asked,
+            lambda judged: judged.usage,
+        )
+        match told:
+            case Refused(why=why) | Failure(message=why):
+                return self._unjudged(why, Usage())
+            case judged:
+                return judged
+
+    async def _asked(self, request: ModelRequest) -> Judged:
+        try:
+            reply = await self._reply(request)
+        except ProviderError as error:
+            return self._failed(error, usage_of_failure(error, spoken=False))
+        except InvalidError as error:
+            return self._failed(error, Usage())
+        except Exception as error:
+            return self._failed(error, UNKNOWN)
+        usage = priced(reply, self._means.pricing, self._wanted.model)
+        try:
+            said = coherence.answer(reply.text)
+        except coherence.UnreadableAnswerError as error:
+            return self._failed(error, usage)
+        if said.coherent:
+            return Judged(usage=usage)
+        refusal = Trigger(GUARDRAIL, "blocked", said.reason or "nobody asked for it")
+        return Judged(refusal, (refusal,), usage)
+
+    async def _reply(self, request: ModelRequest) -> Reply:
+        provider = self._means.providers.get(self._wanted.model.partition("/")[0])
+        assembly = Assembly()
+        async with closing(provider.stream(request)) as deltas:
+            async for delta in deltas:
+                assembly.feed(delta)
+        return assembly.reply()
+
+    def _request(self, effect: ScreenCall, said: Sequence[Message]) -> ModelRequest:
+        tool = self._means.tools.get(effect.call.name)
+        purpose = tool.schema.description if tool else ""
+        return ModelRequest(
+            tenant=self._claim.tenant,
+            model=self._wanted.model.partition("/")[2],
+            messages=coherence.question(said, effect.call.name, purpose, effect.arguments),
+            tokens_max=coherence.TOKENS_MAX,
+        )
+
+    def _failed(self, error: Exception, usage: Usage) -> Judged:
+        notices.guardrail_failed(error, self._claim.run_id, GUARDRAIL)
+        return self._unjudged(f"{type(error).__name__}", usage)
+
+    def _unjudged(self, why: str, usage: Usage) -> Judged:
+        if self._wanted.on_error == "pass":
+            warned = Trigger(GUARDRAIL, "warned", f"the call was not judged, and let pass: {why}")
+            return Judged(None, (warned,), usage)
+        refused = Trigger(GUARDRAIL, "blocked", f"the call could not be judged: {why}")
+        return Judged(refused, (refused,), usage)

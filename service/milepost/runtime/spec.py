@@ -1,0 +1,22 @@
+"""Fields that several things which people write down have in common."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+EXACT = ConfigDict(extra="forbid", strict=True, frozen=True)
+"""Known fields of exactly their types."""
+
+_MODEL = re.compile(r"[a-z0-9][a-z0-9_-]*/[\x21-\x7e]{1,200}")
+
+
+def _checked_model(model: str) -> str:
+    if not _MODEL.fullmatch(model):
+        raise ValueError("a model is <provider>/<model>, such as openai/gpt-5-mini")
+    return model
+
+
+Glob = Annotated[str, Field(min_length=1, max_length=200)]
+Globs = Annotated[list[Glob], Field(max_length=200)]
+ModelName = Annotated[str, AfterValidator(_checked_model)]

@@ -1,0 +1,171 @@
+"""What one run takes of its tenant's budgets, under one claim: reserved first, settled after."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from milepost.core.agents import Agent
+from milepost.core.effects import CallTool
+from milepost.core.events import (
+    BudgetExceeded,
+    BudgetWarning,
+    Event,
+    Failure,
+    MessageAborted,
+    MessageCompleted,
+    ToolCallFailed,
+)
+from milepost.core.model import ModelRequest
+from milepost.core.usage import Usage
+from milepost.providers import direct
+from milepost.runtime.demands import Demand, ToolDemand, model_demand, priced_by, unpriced
+from milepost.runtime.means import Means
+from milepost.runtime.reserving import Refused, Reservation, applying
+from milepost.store.amounts import Amounts
+from milepost.store.records import Claim
+
+if TYPE_CHECKING:  # Only who has budgets needs the store that keeps them.
+    from milepost.store.budgets import BudgetRow
+
+EXCEEDED = "budget_exceeded"
+
+T = TypeVar("T")
+
+Ask = Callable[[ModelRequest], Awaitable[T]]
+"""Makes a model call, with a request whose answer has no more room than was granted."""
+
+
+class Spending:
+    """The calls of one run, each within what all budgets that apply still give."""
+
+    def __init__(self, claim: Claim, agent: Agent, means: Means) -> None:
+        self._claim = claim
+        self._agent = agent
+        self._means = means
+        self._warnings: list[BudgetWarning] = []
+        self._has_exceeded = False
+
+    async def message(
+        self, message_id: str, request: ModelRequest, ask: Ask[list[Event]]
+    ) -> list[Event]:
+        """Return what the call comes to, or that it is not made, and what there is to warn of."""
+        if self._agent.provider == direct.NAME:
+            return await ask(request)  # Which is no model.
+        models = (self._agent.model, *self._agent.fallbacks)
+        told = await self.model(message_id, models, request, ask, _used)
+        match told:
+            case Refused(event, why):
+                aborted = MessageAborted(message_id, why, Failure(EXCEEDED, why))
+                return [aborted, *self._exceed(event)]
+            case Failure(message=why):
+                return [MessageAborted(message_id, why, told)]
+            case events:
+                return [*events, *self.warnings()]
+
+    async def tool(
+        self, effect: CallTool, timeout_s: float, run: Callable[[], Awaitable[list[Event]]]
+    ) -> list[Event]:
+        """Return what the tool's call comes to, or that it is not made, as above."""
+        demand = ToolDemand(round(timeout_s * 1000))
+        rows = applying(await self._budgets(), self._claim, self._agent, demand)
+        held = await self._reserve(effect.call.id, demand, rows)
+        match held:
+            case None:
+                return await run()
+            case Refused(event, why):
+                failed = ToolCallFailed(effect.call.id, Failure(EXCEEDED, why))
+                return [failed, *self._exceed(event)]
+            case Reservation():
+                events = await self._spend(held, run, lambda _: Amounts(tool_calls=1))
+                return [*events, *self.warnings()]
+
+    async def model(
+        self,
+        subject: str,
+        models: Sequence[str],
+        request: ModelRequest,
+        ask: Ask[T],
+        used: Callable[[T], Usage],
+    ) -> T | Refused | Failure:
+        """Return what the call comes to, or why it is not made. What it warns of is kept.
+
+        It is known as `subject` within the run; `models` are those that may answer it, each
+        `provider/model`, and `used` reads what it took.
+        """
+        pricing, present = self._means.pricing, await self._budgets()
+        if not present:
+            return await ask(request)  # To estimate what it may take would be in vain.
+        demand = model_demand(request, priced_by(pricing, models))
+        rows = applying(present, self._claim, self._agent, demand)
+        bounds_money = any(row.cost_nanos is not None for row in rows)
+        if bounds_money and (failure := unpriced(pricing, models)):
+            return failure
+        held = await self._reserve(subject, demand, rows)
+        match held:
+            case None:
+                return await ask(request)
+            case Refused():
+                return held
+            case Reservation(granted=granted, rations=rations):
+                room = demand.answer_in(granted) if rations else request.tokens_max
+                asked = replace(request, tokens_max=room)
+                return await self._spend(
+                    held, lambda: ask(asked), lambda result: _billed(used(result), granted)
+                )
+
+    def warnings(self) -> list[BudgetWarning]:
+        """Return the warnings that nobody has written down yet."""
+        warnings, self._warnings = self._warnings, []
+        return warnings
+
+    async def _budgets(self) -> tuple["BudgetRow", ...]:
+        budgets = self._means.budgets
+        return await budgets.of(self._claim.tenant) if budgets else ()
+
+    async def _reserve(
+        self, subject: str, demand: Demand, rows: tuple["BudgetRow", ...]
+    ) -> Reservation | Refused | None:
+        """Reserve in all of these; the run may be another's by the time that it is done."""
+        if not rows:
+            return None
+        assert self._means.budgets is not None, "only budgets have rows"
+        held = await self._means.budgets.reserve(self._claim, self._agent, subject, demand, rows)
+        self._means.lease.check()
+        return held
+
+    async def _spend(
+        self, held: Reservation, act: Callable[[], Awaitable[T]], bill: Callable[[T], Amounts]
+    ) -> T:
+        """Act, and settle: a call that is cut off counts with all that was reserved for it."""
+        assert self._means.budgets is not None, "only budgets make reservations"
+        clock = self._means.ports.clock
+        billed, began_ms = held.granted, clock()
+        try:
+            result = await act()
+            billed = bill(result)
+        finally:
+            billed = billed._replace(active_ms=max(0, clock() - began_ms))
+            self._warnings += await self._means.budgets.settle(held, billed)
+        return result
+
+    def _exceed(self, event: BudgetExceeded) -> list[Event]:
+        """Tell it once: of calls that are refused together, each would."""
+        told, self._has_exceeded = self._has_exceeded, True
+        return [] if told else [event]
+
+
+def _billed(usage: Usage, granted: Amounts) -> Amounts:
+    """Return what was billed; where nobody learned that, all that was reserved counts."""
+    if usage.unknown_calls:
+        return granted
+    tokens = usage.input_tokens + usage.output_tokens
+    return Amounts(tokens, usage.cost_nanos, usage.model_calls)
+
+
+def _used(events: Iterable[Event]) -> Usage:
+    """Return what a message took, whether it was completed or not."""
+    usage = Usage()
+    for event in events:
+        if isinstance(event, MessageCompleted | MessageAborted):
+            usage += event.usage
+    return usage

@@ -1,0 +1,144 @@
+"""The pump: lets the items of batches become runs, in every process, without a leader.
+
+A batch takes no more of the queue than its share, so that there is room for single runs; and its
+runs stand in a lane below theirs unless it asks for another.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import orjson
+
+from milepost.core.errors import MilepostError
+from milepost.core.events import RunQueued
+from milepost.live.hub import BATCHES_BELL, QUEUE_BELL, batch_bell
+from milepost.runtime.cancelling import Cancellation, cancel_run
+from milepost.runtime.journal import Ports
+from milepost.store import batch_turns
+from milepost.store.batch_turns import Item, Offer, Turn
+from milepost.store.batches import BatchRow
+from milepost.store.records import Entry, NewRun
+from milepost.telemetry.logs import logger
+
+PACE_S = 0.02
+IDLE_PACE_S = 0.25
+POLL_S = 1.0
+BEGIN_MAX = 100
+STOP_MAX = 100
+QUEUE_PARTS = 2
+
+T = TypeVar("T")
+
+
+class Pump:
+    """Tends the batches that are not over.
+
+    The bell tells of runs that ended in this process; other processes have a pump of their own, and
+    what is missed is found by polling.
+    """
+
+    def __init__(self, ports: Ports, *, queue_max: int, poll_s: float = POLL_S) -> None:
+        self._ports = ports
+        # Of a queue for one run, a batch may have all.
+        self._queued_max = max(queue_max // QUEUE_PARTS, 1)
+        self._poll_s = poll_s
+        self._log = logger("batches")
+
+    async def run(self) -> None:
+        """Tend them until cancelled, at a pace at which what ends together is seen together."""
+        with self._ports.hub.bell(BATCHES_BELL) as rung:
+            while True:
+                rung.clear()
+                tends = await self._try(self.tend(), False)
+                await asyncio.sleep(PACE_S if tends else IDLE_PACE_S)
+                await self._rest(rung)
+
+    async def tend(self) -> bool:
+        """Give a turn to each batch that needs one; return whether any is not over."""
+        standings, queued = await self._ports.store.read(batch_turns.look(self._queued_max))
+        room = self._queued_max - queued
+        # In any order: where room is scarce, none is always the first.
+        random.shuffle(standings)
+        for standing in standings:
+            if standing.needs_a_turn(room):
+                room -= await self._try(self._turns(standing.row, room), 0)
+        return bool(standings)
+
+    async def _try(self, turn: Awaitable[T], otherwise: T) -> T:
+        """Return what comes of a turn; one that fails keeps no other batch from having its own."""
+        try:
+            return await turn
+        except MilepostError as error:
+            self._log.warning("a turn failed", error=str(error))
+        except Exception:
+            self._log.exception("a turn failed")
+        return otherwise
+
+    async def _rest(self, rung: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._poll_s * random.uniform(0.8, 1.0)):  # noqa: S311
+                await rung.wait()
+        except TimeoutError:
+            return
+
+    async def _turns(self, row: BatchRow, room: int) -> int:
+        """Give a batch its turns, as many runs in each as a transaction should hold.
+
+        Returns how many runs began.
+        """
+        begun = 0
+        while True:
+            most = max(min(BEGIN_MAX, row.concurrency, room - begun), 0)
+            turn = await self._turn(row, most)
+            begun += turn.begun if turn else 0
+            if turn is None or turn.begun < BEGIN_MAX:
+                return begun
+
+    async def _turn(self, row: BatchRow, most: int) -> Turn | None:
+        ports = self._ports
+        ids = [(ports.new_id("run"), ports.new_id("ses")) for _ in range(most)]
+        offer = Offer(ids, run_of, ports.clock)
+        turn = await ports.store.write(batch_turns.turn(row.tenant, row.id, offer))
+        if turn is None:
+            return None
+        if turn.begun:
+            ports.hub.ring(QUEUE_BELL)
+        if turn.changed:
+            ports.hub.ring(batch_bell(row.id))
+        for run_id in turn.untold[:STOP_MAX]:
+            by, reason = turn.row.cancelled_by or "", turn.row.cancel_reason
+            wanted = Cancellation(row.tenant, run_id, by, reason)
+            await self._try(cancel_run(ports, wanted), False)
+        return turn
+
+
+def run_of(row: BatchRow, item: Item, ids: tuple[str, str], now_ms: int) -> NewRun:
+    """Return the run that an item becomes, in a session of its own."""
+    run_id, session_id = ids
+    deadline_ms = None if row.deadline_after_ms is None else now_ms + row.deadline_after_ms
+    queued = {
+        **orjson.loads(row.queued_event),
+        "session_id": session_id,
+        "input": orjson.Fragment(item.input),
+        "deadline_ms": deadline_ms,
+    }
+    return NewRun(
+        id=run_id,
+        tenant=row.tenant,
+        session_id=session_id,
+        session_is_new=True,
+        agent_id=row.agent_id,
+        agent=row.agent,
+        agent_version=row.agent_version,
+        user=row.user,
+        metadata=item.metadata or row.metadata,
+        lane=row.lane,
+        created_ms=now_ms,
+        scheduled_ms=None,
+        deadline_ms=deadline_ms,
+        trace_parent=row.trace_parent,
+        queued=Entry(RunQueued.type, now_ms, orjson.dumps(queued).decode()),
+        scopes=row.scopes,
+    )

@@ -1,0 +1,264 @@
+"""Agents that call agents: each call a run of its own, whose answer comes back by letter."""
+
+from dataclasses import replace
+
+import pytest
+
+from milepost.core.agents import Agent
+from milepost.core.effects import CallTool
+from milepost.core.events import (
+    ChildRunEnded,
+    ChildRunStarted,
+    Output,
+    RunCancelled,
+    RunCompleted,
+    RunExpired,
+    RunQueued,
+    RunWaiting,
+    ToolCallCompleted,
+    ToolCallFailed,
+)
+from milepost.core.ids import child_run_id
+from milepost.core.messages import Message, ToolCall
+from milepost.core.model import Finished, TextDelta
+from milepost.core.state import State, evolve
+from milepost.core.usage import Usage
+from milepost.providers.scripted import Scripted, calling, saying
+from milepost.runtime.cancelling import Cancellation, cancel_run
+from milepost.runtime.child_runs import child_of as wanted_child
+from milepost.runtime.children import DEPTH_MAX
+from milepost.runtime.definitions import encode_definition
+from milepost.runtime.drive import load
+from milepost.runtime.ending import end_run
+from milepost.runtime.journal import ending
+from milepost.store import agents, runs
+from milepost.store.records import NewRun, Page, RunFilter
+from milepost.store.runs import RunRow
+from milepost.worker.sweeper import Sweeper
+from tests.runtime.workshop import AT_ONCE, TENANT, Held, Workshop, in_background, of
+
+ASK = calling(("agent:scribe", {"input": "Write it down."}))
+SCRIBE = Agent("agt_2", 1, "scribe", "test/model", metadata={"description": "Writes things down."})
+
+
+@pytest.fixture
+async def scribe(shop: Workshop) -> Agent:
+    """An agent that others may call."""
+    work = agents.create(
+        TENANT, "scribe", encode_definition(SCRIBE), agent_id="agt_2", now_ms=shop.clock()
+    )
+    await shop.store.write(work)
+    return SCRIBE
+
+
+def lead(shop: Workshop, **rest: object) -> Agent:
+    """Return an agent that may call the scribe."""
+    return replace(shop.agent(**rest), tools=("agent:scribe",))  # type: ignore[arg-type]
+
+
+async def child_of(shop: Workshop, run_id: str) -> RunRow:
+    """Return the one run that this run has started."""
+    wanted = RunFilter(parent_run_id=run_id)
+    [row] = await shop.store.read(runs.search(TENANT, wanted, Page(limit=10)))
+    return row
+
+
+async def parked(shop: Workshop, agent: Agent) -> str:
+    """Drive a run to where it waits for the scribe, and return its id."""
+    return await shop.driven(Scripted([ASK]), agent=agent)
+
+
+async def test_a_call_of_an_agent_is_a_run_of_its_own_and_its_answer_the_result(
+    shop: Workshop, scribe: Agent
+) -> None:
+    agent = lead(shop)
+    run_id = await parked(shop, agent)
+    assert (await shop.row(run_id)).status == "waiting"
+
+    await shop.go_on([saying("Written.")], agent=scribe)
+    model = Scripted([saying("It is written.")])
+    await shop.go_on(model, agent=agent)
+
+    log = await shop.log(run_id)
+    child = await child_of(shop, run_id)
+    assert of(log, ChildRunStarted) == [ChildRunStarted("call_1_0", child.id, "scribe")]
+    assert of(log, RunWaiting) == [RunWaiting("child_run", (child.id,))]
+    [ended] = of(log, ChildRunEnded)
+    assert (ended.run_id, ended.status) == (child.id, "completed")
+    assert [each.result for each in of(log, ToolCallCompleted)] == ["Written."]
+    assert model.requests[0].messages[-1] == Message("tool", "Written.", call_id="call_1_0")
+    assert of(log, RunCompleted)
+
+
+async def test_the_child_sees_its_task_alone_and_knows_whose_it_is(
+    shop: Workshop, scribe: Agent
+) -> None:
+    run_id = await parked(shop, lead(shop))
+
+    model = Scripted([saying("Written.")])
+    await shop.go_on(model, agent=scribe)
+
+    child = await child_of(shop, run_id)
+    assert model.requests[0].messages == (Message("user", "Write it down."),)
+    [queued] = of(await shop.log(child.id), RunQueued)
+    assert (queued.parent.run_id, queued.parent.call_id, queued.parent.depth) == (
+        run_id, "call_1_0", 1,
+    )  # fmt: skip
+
+
+async def test_the_model_is_told_what_the_agent_is_for(shop: Workshop, scribe: Agent) -> None:
+    model = Scripted([saying("Nothing to do.")])
+
+    await shop.driven(model, agent=lead(shop))
+
+    [tool] = model.requests[0].tools
+    assert (tool.name, tool.description) == ("agent:scribe", "Writes things down.")
+
+
+async def test_an_agent_that_is_not_there_is_no_tool(shop: Workshop) -> None:
+    model = Scripted([ASK, saying("Then not.")])
+
+    run_id = await shop.driven(model, agent=lead(shop))
+
+    log = await shop.log(run_id)
+    assert [each.error.code for each in of(log, ToolCallFailed)] == ["unknown_tool"]
+    assert of(log, RunCompleted)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ([TextDelta("Half"), Finished("length")], "it stopped at a limit (output_tokens)"),
+        ([TextDelta("No"), Finished("content_filter")], "having said: No"),
+    ],
+)
+async def test_a_child_that_does_not_answer_fails_its_call(
+    shop: Workshop, scribe: Agent, said: list[object], why: str
+) -> None:
+    agent = lead(shop)
+    run_id = await parked(shop, agent)
+
+    await shop.go_on([said], agent=scribe)  # type: ignore[list-item]
+    await shop.go_on([saying("Never mind.")], agent=agent)
+
+    [failed] = of(await shop.log(run_id), ToolCallFailed)
+    assert failed.error.code == "child_run_failed"
+    assert why in failed.error.message
+
+
+async def test_a_child_that_a_dead_worker_had_queued_is_the_calls_one_and_only(
+    shop: Workshop, scribe: Agent
+) -> None:
+    agent = lead(shop)
+    run = await shop.queue()
+    claim = await shop.claim()
+    call = ToolCall("call_1_0", "agent:scribe", {"input": "Write it down."}, kind="agent")
+    effect = CallTool(call, call.arguments, "idempotent", attempt=1)
+    queued = await wanted_child(effect, 5, claim, agent, State(), shop.ports)
+    assert isinstance(queued, NewRun)
+    await shop.store.create(queued)
+
+    await shop.go_on(Scripted([ASK]), agent=agent, claim=claim)
+
+    child = await child_of(shop, run.id)
+    assert child.id == queued.id == child_run_id(run.id, "call_1_0")
+    assert of(await shop.log(run.id), RunWaiting) == [RunWaiting("child_run", (child.id,))]
+
+
+async def test_the_bounds_of_a_run_are_its_childrens_too(shop: Workshop, scribe: Agent) -> None:
+    limits = replace(AT_ONCE, max_tokens=100, max_model_calls=9)
+    used = Usage(input_tokens=30, output_tokens=10)
+    asking = calling(("agent:scribe", {"input": "Write it down."}), usage=used)
+    agent = lead(shop, limits=limits)
+    run_id = await shop.driven(Scripted([asking]), agent=agent)
+
+    answer = saying("Written.", usage=Usage(input_tokens=50, output_tokens=10))
+    await shop.go_on([answer], agent=scribe)
+    await shop.go_on([saying("Unsaid.")], agent=agent)
+
+    child = await child_of(shop, run_id)
+    [queued] = of(await shop.log(child.id), RunQueued)
+    assert (queued.bounds.max_tokens, queued.bounds.max_model_calls) == (60, 8)
+    row = await shop.row(run_id)
+    assert row.status == "incomplete", "40 of its own and 60 of its child's are all that it may"
+    assert (await shop.used(run_id)).input_tokens == 30, "and its bill is its own"
+
+
+async def test_a_run_that_is_cancelled_stops_its_children(shop: Workshop, scribe: Agent) -> None:
+    run_id = await parked(shop, lead(shop))
+    child = await child_of(shop, run_id)
+
+    await cancel_run(shop.ports, Cancellation(TENANT, run_id, "ann"))
+
+    assert (await shop.row(run_id)).status == "cancelled"
+    assert (await shop.row(child.id)).status == "cancelled"
+    [ended] = of(await shop.log(child.id), RunCancelled)
+    assert ended.by == "parent"
+
+
+async def test_a_child_at_work_is_told_to_stop_when_its_parent_is_over(
+    shop: Workshop, scribe: Agent
+) -> None:
+    run_id = await parked(shop, lead(shop))
+    child = await child_of(shop, run_id)
+    model = Held()
+    driven = await shop.driving(await shop.claim(), scribe, shop.means(model))
+
+    async with in_background(driven):
+        await model.reached.wait()
+        await cancel_run(shop.ports, Cancellation(TENANT, run_id, "ann"))
+
+    assert (await shop.row(child.id)).status == "cancelled"
+    assert model.closed.is_set()
+
+
+class Steady:
+    """A lease that has stood for long."""
+
+    steady = True
+
+    def pulse(self) -> None:
+        """Turn."""
+
+
+async def test_the_sweeper_tells_a_parent_whom_nobody_told(shop: Workshop, scribe: Agent) -> None:
+    agent = lead(shop)
+    run_id = await parked(shop, agent)
+    journal = await load(await shop.claim(), scribe, shop.means([]))
+    end = RunCompleted(Output("Written."), Usage())
+    change = ending(end, shop.clock())
+    await journal.append(journal.stamp(end), state=evolve(journal.state, end), change=change)
+    assert (await shop.row(run_id)).status == "waiting", "the worker died before it could tell"
+
+    for _ in range(2):
+        await Sweeper(shop.ports, Steady()).reunite()
+    await shop.go_on([saying("It is written.")], agent=agent)
+
+    assert (await shop.row(run_id)).status == "completed"
+    assert len(of(await shop.log(run_id), ChildRunEnded)) == 1
+
+
+async def test_the_sweeper_stops_children_of_runs_that_are_over(
+    shop: Workshop, scribe: Agent
+) -> None:
+    run_id = await parked(shop, lead(shop))
+    child = await child_of(shop, run_id)
+    await end_run(shop.ports, await shop.row(run_id), lambda used: RunExpired("deadline", used))
+    assert (await shop.row(child.id)).status == "queued"
+
+    await Sweeper(shop.ports, Steady()).reunite()
+
+    assert (await shop.row(child.id)).status == "cancelled"
+
+
+async def test_agents_call_agents_only_so_deep(shop: Workshop, scribe: Agent) -> None:
+    deep = replace(scribe, tools=("agent:scribe",))
+    run_id = await shop.driven(Scripted([ASK]), agent=lead(shop))
+    for _ in range(DEPTH_MAX - 1):
+        await shop.go_on(Scripted([ASK]), agent=deep)
+    last = Scripted([ASK, saying("Deep enough.")])
+
+    await shop.go_on(last, agent=deep)
+
+    assert "too_deep" in last.requests[1].messages[-1].content
+    assert (await shop.row(run_id)).status == "waiting"
