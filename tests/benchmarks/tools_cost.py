@@ -7,7 +7,6 @@ loop is the one that the service runs on.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import uvloop
@@ -15,6 +14,7 @@ from pydantic import validate_call
 
 from milepost.core.json import Json
 from milepost.tools import Invoker, Tool, ToolContext, ToolThreads, tool, tool_of
+from tests.benchmarks.costs import Cost, least
 
 ROUNDS = 15
 CALLS = 300
@@ -32,15 +32,6 @@ CONTEXT = ToolContext(
     attempt=1,
     idempotency_key="key-1",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What something takes in microseconds, and what it may take."""
-
-    name: str
-    micros: float
-    limit_micros: float | None = None
 
 
 def forecast(
@@ -92,14 +83,7 @@ class _Meter:
 
     def sync(self, work: Callable[[], object], calls: int | None = None) -> float:
         """Return the microseconds of one `work` in the best round."""
-        calls = calls or self._calls
-        rounds: list[float] = []
-        for _ in range(self._rounds):
-            began = time.perf_counter()
-            for _ in range(calls):
-                work()
-            rounds.append((time.perf_counter() - began) / calls * 1e6)
-        return min(rounds)
+        return least(work, rounds=self._rounds, times=calls or self._calls)
 
     async def asynchronous(self, work: Callable[[], Awaitable[object]]) -> float:
         """Return the microseconds of one awaited `work` in the best round."""
@@ -155,16 +139,10 @@ def _register() -> Tool:
     return Tool(name="forecast", description="Tell the weather.", function=forecast)
 
 
-def _line(cost: Cost) -> str:
-    limit = "" if cost.limit_micros is None else f"  at most {cost.limit_micros:,.0f}"
-    late = "  MISSED" if cost.limit_micros is not None and cost.micros > cost.limit_micros else ""
-    return f"{cost.name:<38}{cost.micros:>9,.1f} µs{limit}{late}"
-
-
 def main() -> None:
     """Measure, and print a line each."""
     for cost in uvloop.run(costs()):
-        print(_line(cost))
+        print(cost)
 
 
 if __name__ == "__main__":
