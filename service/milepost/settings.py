@@ -52,6 +52,13 @@ class Settings(BaseSettings):
         default="", description="hosts and networks inside that tools may reach, comma-separated"
     )
     agents: str = Field(default="", description="agents.toml or YAML files, comma-separated")
+    guardrails: str = Field(
+        default="", description="modules, files or folders of guardrails, comma-separated"
+    )
+    providers: str = Field(
+        default="",
+        description="a TOML file of model providers; milepost.toml of the folder, if it is there",
+    )
     prices: str = Field(default="", description="a prices.toml: what models cost, before the list")
     migrate: bool = Field(
         default=True, description="bring the database to this version's schema first"
@@ -95,6 +102,12 @@ class Settings(BaseSettings):
     )
     openai_api_key: SecretStr | None = Field(
         default=None, validation_alias="OPENAI_API_KEY", description="its key"
+    )
+    anthropic_api_key: SecretStr | None = Field(
+        default=None, validation_alias="ANTHROPIC_API_KEY", description="Anthropic's key"
+    )
+    gemini_api_key: SecretStr | None = Field(
+        default=None, validation_alias="GEMINI_API_KEY", description="the key of Google's Gemini"
     )
     otlp_endpoint: str | None = Field(
         default=None,

@@ -1,14 +1,11 @@
 """The one place that builds things."""
 
 import asyncio
-import hashlib
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import aiohttp
 
 from milepost.api.access import (
     DEFAULT_TENANT,
@@ -21,35 +18,40 @@ from milepost.api.service import Api, ApiParts
 from milepost.api.stream import Streams
 from milepost.core.agents import Agent
 from milepost.core.errors import ConfigurationError, InvalidError, ToolValidationError
-from milepost.core.model import Provider
 from milepost.live.hub import Hub
 from milepost.live.redis_link import RedisLink
 from milepost.providers import direct
+from milepost.providers.building import Models, open_models, share
 from milepost.providers.cache import ReplyCache
 from milepost.providers.cache_memory import InProcessCache
 from milepost.providers.cache_redis import RedisCache
 from milepost.providers.cache_redis import connect as connect_redis
+from milepost.providers.cache_signed import SignedCache
 from milepost.providers.caching import Caching
 from milepost.providers.catalog import Catalog
+from milepost.providers.declared import DeclaredProvider, known_vendors
 from milepost.providers.demo import Demo
 from milepost.providers.direct import Direct
-from milepost.providers.openai import openai
 from milepost.providers.price_file import read_prices
-from milepost.providers.pricing import Pricing
+from milepost.providers.pricing import FREE, Pricing
+from milepost.providers.providers_file import DEFAULT_FILE, read_providers
 from milepost.providers.tariff import Tariff
 from milepost.runtime import notices
 from milepost.runtime.agent_spec import require_known
 from milepost.runtime.agents_file import apply_agents, read_agents
 from milepost.runtime.artifacts import Shelf
 from milepost.runtime.background import Background
+from milepost.runtime.budgets import TenantBudgets
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.demo_agent import DEMO_AGENT
 from milepost.runtime.journal import Ports, no_export
 from milepost.runtime.means import Lease, Means
-from milepost.runtime.permits import TenantPermissions
 from milepost.runtime.poll import Poller
+from milepost.runtime.python_rails import load_rails
 from milepost.runtime.result_cache import ResultCache
 from milepost.runtime.secrets import Vault
+from milepost.runtime.stored_children import StoredChildren
+from milepost.runtime.tenant_permissions import TenantPermissions
 from milepost.runtime.toolsets import Toolsets
 from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
@@ -58,6 +60,7 @@ from milepost.store.blobs import DirectoryBlobs
 from milepost.store.opening import open_engine, open_thread_store
 from milepost.store.store import Store
 from milepost.telemetry.export import Exporter
+from milepost.telemetry.logs import logger
 from milepost.telemetry.metrics import Metrics
 from milepost.telemetry.redis_up import RedisUp
 from milepost.tools import Invoker, Registry, ToolProcesses, ToolThreads, load
@@ -67,6 +70,7 @@ from milepost.tools.reload import ReloadedTools
 from milepost.tools.toolbox.choosing import toolbox
 from milepost.tools.toolbox.demo import demo_tools
 from milepost.tools.tools_file import Outside, declared_tools
+from milepost.worker.pump import Pump
 from milepost.worker.shifts import Shifts, Terms
 
 
@@ -105,8 +109,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         engine = await open_engine(address, pool_max=settings.pool_max)
         stack.push_async_callback(engine.close)
         store = Store(engine, queue_max=settings.queue_max)
-        hub = Hub()
-        metrics = Metrics()
+        hub, metrics = Hub(), Metrics()
         redis_up = RedisUp(metrics) if settings.redis_url else None
         background = Background()
         stack.push_async_callback(background.close)
@@ -126,20 +129,18 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         vault = _vault(settings)
         toolsets = await stack.enter_async_context(_toolsets(settings, store, vault, background))
         permissions = TenantPermissions(store, clock=now_ms)
-        http = await stack.enter_async_context(_model_http())
+        budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
         cache = _cache(settings, redis_up)
-        providers = Catalog(
-            _providers(settings, http, cache),
-            unlisted={direct.NAME: Direct()},
-            instructed=("demo",),
-        )
+        models = await stack.enter_async_context(_models(settings, cache, redis_up))
+        providers = models.catalog
+        threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
+        rails = load_rails(_listed(settings.guardrails), threads)
         await apply_agents(
-            DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers), ports
+            DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers, rails), ports
         )
         access = await _access(settings, store)
-        threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
         pricing = Pricing(
-            {"openai": settings.openai_base_url}, own=load_prices(settings, providers)
+            models.base_urls, own=load_prices(settings, providers), free=FREE | models.free
         )
         await asyncio.to_thread(pricing.load)
 
@@ -161,6 +162,10 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
                 tools_of=toolsets.of,
                 permissions_of=permissions.of,
                 results=ResultCache(cache),
+                budgets=budgets,
+                chains=models.chains,
+                children=StoredChildren(ports),
+                rails=rails,
             )
 
         terms = Terms(
@@ -173,7 +178,10 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             streams=streams,
             toolsets=toolsets,
             permissions=permissions,
+            budgets=budgets,
             providers=providers,
+            cache=cache,
+            rails=frozenset(rails),
             access=access,
             vault=vault,
             slots=settings.slots,
@@ -182,9 +190,15 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             service_name=settings.otel_service_name,
         )
         working = asyncio.create_task(shifts.run(), name="the worker")
-        background.keep(working)
-        open_mode = isinstance(access, OpenUntilKeyed)
-        yield Process(Api(parts), shifts, streams, address, open_mode, background.died)
+        background.keep(working, _pump(settings, ports))
+        yield Process(
+            Api(parts),
+            shifts,
+            streams,
+            address,
+            open_mode=isinstance(access, OpenUntilKeyed),
+            died=background.died,
+        )
         shifts.drain()
         await asyncio.wait({working}, timeout=settings.drain_s + 5)
 
@@ -228,6 +242,7 @@ async def _toolsets(
         except ToolValidationError as error:
             raise ConfigurationError(f"the toolbox: {error}") from error
         await declare_tools(settings, registry, Outside(egress, os.environ, held))
+        _tell_unwatched(settings)
         toolsets = Toolsets(registry, store, egress, vault, clock=now_ms)
         held.push_async_callback(toolsets.close)
         if specs := _watched(settings):
@@ -252,7 +267,9 @@ async def declare_tools(settings: Settings, registry: Registry, outside: Outside
             raise ConfigurationError(f"tools file {spec}: {error}") from error
 
 
-def load_agents(settings: Settings, tools: Registry, providers: Catalog) -> dict[str, list[Agent]]:
+def load_agents(
+    settings: Settings, tools: Registry, providers: Catalog, rails: Collection[str] = ()
+) -> dict[str, list[Agent]]:
     """Return the agents that the settings describe, by the file that does.
 
     Raises `ConfigurationError` for one that could not run here, or that is described twice: each
@@ -266,13 +283,34 @@ def load_agents(settings: Settings, tools: Registry, providers: Catalog) -> dict
                     f"agents file {name}: there is an agent {agent.name!r} already; rename one"
                 )
             try:
-                known = require_known(agent, tools, providers)
+                known = require_known(agent, tools, providers, rails)
             except InvalidError as error:
                 raise ConfigurationError(
                     f"agents file {name}: agent {agent.name!r}: {error}"
                 ) from error
             described.setdefault(name, []).append(known)
     return described
+
+
+def load_providers(settings: Settings) -> dict[str, DeclaredProvider]:
+    """Return the providers that are declared: by the file, and by the keys of vendors.
+
+    Raises `ConfigurationError` for a file that cannot be used.
+    """
+    keys = {
+        "OPENAI_API_KEY": settings.openai_api_key,
+        "ANTHROPIC_API_KEY": settings.anthropic_api_key,
+        "GEMINI_API_KEY": settings.gemini_api_key,
+    }
+    given = {variable: key.get_secret_value() for variable, key in keys.items() if key}
+    environment = {**os.environ, **given}
+    declared = known_vendors(environment, settings.openai_base_url)
+    file = Path(settings.providers or DEFAULT_FILE)
+    if settings.providers or file.is_file():
+        found = read_providers(file, environment)
+        logger("providers").info(f"providers from {file}: {', '.join(found)}")
+        declared |= found
+    return declared
 
 
 def load_prices(settings: Settings, providers: Catalog) -> dict[str, Tariff]:
@@ -307,12 +345,6 @@ async def _access(settings: Settings, store: Store) -> Access:
     return OpenUntilKeyed(store, now_ms)
 
 
-def _scope(wire: str, base_url: str, key: str | None) -> str:
-    """Return who answers, for the cache's key: the credential by its digest, never itself."""
-    credential = hashlib.sha256(key.encode()).hexdigest()[:16] if key else "none"
-    return f"{wire} {base_url} {credential}"
-
-
 def _listed(text: str) -> Sequence[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
@@ -322,6 +354,18 @@ def _watched(settings: Settings) -> Sequence[str]:
     if not settings.reload_tools:
         return []
     return [spec for spec in _listed(settings.tools) if spec[-5:] != ".toml" and files_of(spec)]
+
+
+def _tell_unwatched(settings: Settings) -> None:
+    """Tell what does not change before the next start, though tools are reloaded."""
+    watched = _watched(settings)
+    unwatched = [spec for spec in _listed(settings.tools) if spec not in watched]
+    if settings.reload_tools and (unwatched or not watched):
+        logger("tools").warning(
+            "only files and folders of Python are loaded anew; for the rest, start again",
+            watched=watched,
+            unwatched=unwatched,
+        )
 
 
 def _prepare(address: Address, settings: Settings) -> None:
@@ -340,6 +384,11 @@ def _tasks(
     if not isinstance(address, SqliteAddress):
         poller = Poller(store, hub, lambda: link is not None and link.alive)
         yield asyncio.create_task(poller.run(), name="the poller")
+
+
+def _pump(settings: Settings, ports: Ports) -> asyncio.Task[None]:
+    pump = Pump(ports, queue_max=settings.queue_max)
+    return asyncio.create_task(pump.run(), name="the pump")
 
 
 @asynccontextmanager
@@ -374,29 +423,32 @@ def _exporter(settings: Settings, metrics: Metrics) -> Exporter | None:
     )
 
 
-@asynccontextmanager
-async def _model_http() -> AsyncIterator[aiohttp.ClientSession]:
-    # Slots bound how many calls there are; a smaller limit here would make them queue unseen.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-    async with aiohttp.ClientSession(connector=connector, auto_decompress=True) as session:
-        yield session
-
-
 def _cache(settings: Settings, redis_up: RedisUp | None) -> ReplyCache:
     if settings.redis_url is None or redis_up is None:
         return InProcessCache()
-    return RedisCache(connect_redis(settings.redis_url), on_change=redis_up.cache)
+    shared = RedisCache(connect_redis(settings.redis_url), on_change=redis_up.cache)
+    key = settings.secret_key
+    return SignedCache(shared, key.get_secret_value()) if key else shared
 
 
-def _providers(
-    settings: Settings, http: aiohttp.ClientSession, cache: ReplyCache
-) -> dict[str, Provider]:
-    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else None
-    answering = openai(http, base_url=settings.openai_base_url, api_key=key)
-    providers: dict[str, Provider] = {
-        "openai": Caching(answering, cache, scope=_scope("openai", settings.openai_base_url, key))
-    }
-    if settings.demo:
-        demo = Demo(settings.demo_word_delay_s)
-        providers["demo"] = Caching(demo, cache, scope="demo")
-    return providers
+@asynccontextmanager
+async def _models(
+    settings: Settings, cache: ReplyCache, redis_up: RedisUp | None
+) -> AsyncIterator[Models]:
+    """Yield the providers: those of the file, of vendors with a key, and our own."""
+    demo = Caching(Demo(settings.demo_word_delay_s), cache, scope="demo")
+    shared = share(cache)
+    async with AsyncExitStack() as held:
+        if settings.redis_url is not None and redis_up is not None:
+            redis = connect_redis(settings.redis_url)
+            held.push_async_callback(redis.aclose)
+            shared = share(cache, redis, redis_up.limits)
+        opened = open_models(
+            load_providers(settings),
+            shared,
+            built_in={"demo": demo} if settings.demo else {},
+            unlisted={direct.NAME: Direct()},
+            instructed=("demo",),
+            on_fallback=notices.model_fell_back,
+        )
+        yield await held.enter_async_context(opened)

@@ -13,7 +13,7 @@ from milepost.store.migrate import migrate
 from tests.api.serving import KeyedService, Service, serving, serving_tenants, settings_for
 from tests.store.conftest import database, named
 
-_FOREIGN = ("MILEPOST_", "OPENAI_", "OTEL_")
+_FOREIGN = ("MILEPOST_", "ANTHROPIC_", "GEMINI_", "OPENAI_", "OTEL_")
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """What the API's tests make through the API, with everything filled in."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -16,6 +17,11 @@ def a_tool_source(name: str, tool: str) -> dict[str, Any]:
     """Return the body of a source of one tool that the client runs."""
     declared = {"name": tool, "description": "X.", "parameters": {"type": "object"}}
     return {"kind": "client", "name": name, "tools": [declared]}
+
+
+def a_budget(**changes: Any) -> dict[str, Any]:
+    """Return the body of a budget that is large enough for any test."""
+    return {"scope": "tenant", "period": "day", "limits": {"model_calls": 1_000}, **changes}
 
 
 async def made(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -42,6 +48,24 @@ async def a_waiting_run(client: httpx2.AsyncClient, **changes: Any) -> dict[str,
     waiting: dict[str, Any] = (await client.get(f"/v1/runs/{run['id']}")).json()
     assert waiting["status"] == "waiting", waiting
     return waiting
+
+
+async def an_ended_batch(
+    client: httpx2.AsyncClient, inputs: Sequence[str], **changes: Any
+) -> dict[str, Any]:
+    """Let an agent answer each of these, and return the batch once it is over."""
+    items = [{"input": each} for each in inputs]
+    batch = await made(client, "/v1/batches", {"agent": "clerk", "items": items, **changes})
+    return await over(client, batch["id"])
+
+
+async def over(client: httpx2.AsyncClient, batch_id: str) -> dict[str, Any]:
+    """Wait for a batch's end, and return it."""
+    async with client.stream("GET", f"/v1/batches/{batch_id}/events") as events:
+        await events.aread()
+    shown: dict[str, Any] = (await client.get(f"/v1/batches/{batch_id}")).json()
+    assert shown["ended_at"] is not None, shown
+    return shown
 
 
 def refusal(answer: httpx2.Response) -> tuple[int, str]:

@@ -23,11 +23,15 @@ ANSWERS = Path(os.environ["CONTRACT_ANSWERS"])
 BEYOND_A_SCHEMA = {
     "cursor_ahead",
     "duplicate_call",
+    "duplicate_custom_id",
     "idempotency_key_reused",
     "invalid_arguments",
+    "invalid_guardrail",
     "invalid_tool_source",
     "name_is_fixed",
+    "not_acceptable",
     "precondition_failed",
+    "unknown_guardrail",
     "unknown_provider",
     "tool_source_unreachable",
     "unknown_tool",
@@ -76,6 +80,8 @@ def filter_failure(
 def _be_impatient(case: Case[Any]) -> None:
     if case.operation.path.endswith("/events"):
         case.headers.setdefault("Accept", "application/json")
+    if case.operation.path.endswith("/wait"):
+        case.query.setdefault("timeout_s", 0)
     for name in ("wait", "timeout_s"):
         if str(case.query.get(name, "")).isdecimal() and 0 <= int(case.query[name]) <= 120:
             case.query[name] = 0

@@ -6,7 +6,15 @@ from typing import Any
 
 import httpx2
 
-from tests.api.making import a_tool_source, a_waiting_run, an_agent, an_ended_run, made
+from tests.api.making import (
+    a_budget,
+    a_tool_source,
+    a_waiting_run,
+    an_agent,
+    an_ended_batch,
+    an_ended_run,
+    made,
+)
 
 MARK = "seen-by-its-own-tenant-alone"
 
@@ -40,10 +48,13 @@ class Endpoint:
 
 _READ, _WRITE, _ADMIN = ("runs:read",), ("runs:write",), ("admin",)
 _AGENTS, _DECIDE = ("agents:write",), ("approvals:decide",)
+_BUDGETS, _SPENT = ("budgets:write",), ("budgets:read",)
 
 SURFACE = (
     Endpoint("POST", "/v1/agents", _AGENTS, an_agent(name="another")),
     Endpoint("GET", "/v1/agents", _READ),
+    Endpoint("GET", "/v1/cache", _READ),
+    Endpoint("DELETE", "/v1/cache", _AGENTS),
     Endpoint("GET", "/v1/agents/{agent}", _READ),
     Endpoint("PATCH", "/v1/agents/{agent}", _AGENTS, {"instructions": "Be brief."}),
     Endpoint("DELETE", "/v1/agents/{agent}", _AGENTS),
@@ -74,10 +85,17 @@ SURFACE = (
     Endpoint("GET", "/v1/sessions/{session_id}/messages", _READ),
     Endpoint("GET", "/v1/sessions/{session_id}/runs", _READ),
     Endpoint("GET", "/v1/tools", _READ),
-    Endpoint("GET", "/v1/tools/permissions", _ADMIN),
-    Endpoint("PUT", "/v1/tools/permissions", _ADMIN, {"permissions": {}}),
+    Endpoint("GET", "/v1/tool_permissions", _ADMIN),
+    Endpoint("PUT", "/v1/tool_permissions", _ADMIN, {"permissions": {}}),
     Endpoint("GET", "/v1/tools/{name}", _READ),
     Endpoint("POST", "/v1/tools/{name}/call", _WRITE, {"arguments": {"a": 1, "b": 2}}),
+    Endpoint("POST", "/v1/batches", _WRITE, {"agent": "clerk", "items": [{"input": "hello"}]}),
+    Endpoint("GET", "/v1/batches", _READ),
+    Endpoint("GET", "/v1/batches/{batch_id}", _READ),
+    Endpoint("DELETE", "/v1/batches/{batch_id}", _WRITE),
+    Endpoint("GET", "/v1/batches/{batch_id}/results", _READ),
+    Endpoint("GET", "/v1/batches/{batch_id}/events", _READ),
+    Endpoint("POST", "/v1/batches/{batch_id}/cancel", _WRITE, {"reason": "why not"}),
     Endpoint("GET", "/v1/approvals", _READ + _DECIDE),
     Endpoint(
         "POST",
@@ -90,6 +108,12 @@ SURFACE = (
     Endpoint("GET", "/v1/traces", _READ),
     Endpoint("GET", "/v1/traces/{run_id}", _READ),
     Endpoint("GET", "/v1/usage", _READ),
+    Endpoint("POST", "/v1/budgets", _BUDGETS, a_budget()),
+    Endpoint("GET", "/v1/budgets", _SPENT),
+    Endpoint("GET", "/v1/budgets/{budget_id}", _SPENT),
+    Endpoint("PATCH", "/v1/budgets/{budget_id}", _BUDGETS, {"warn_at": 0.5}),
+    Endpoint("DELETE", "/v1/budgets/{budget_id}", _BUDGETS),
+    Endpoint("GET", "/v1/budgets/{budget_id}/counters", _SPENT),
     Endpoint("GET", "/v1/queue", _READ),
     Endpoint("POST", "/v1/tool_sources", _ADMIN, a_tool_source("another", "tap")),
     Endpoint("GET", "/v1/tool_sources", _ADMIN),
@@ -109,6 +133,8 @@ NOTHING = {
     "agent": "agt_0",
     "approval_id": "apr_0",
     "artifact_id": "art_0",
+    "batch_id": "bat_0",
+    "budget_id": "bud_0",
     "key_id": "key_0",
     "run_id": "run_0",
     "secret": "none",
@@ -123,9 +149,11 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
     label = {"mark": MARK}
     agent = await made(client, "/v1/agents", an_agent(instructions=MARK, metadata=label))
     session = await made(client, "/v1/sessions", {"title": MARK, "metadata": label})
+    budget = await made(client, "/v1/budgets", a_budget(metadata=label))
     await an_ended_run(client, session_id=session["id"], metadata=label)
     run = await a_waiting_run(client, session_id=session["id"], metadata=label, user=MARK)
     (approval,) = (await client.get("/v1/approvals?status=pending")).json()["data"]
+    batch = await an_ended_batch(client, ["What is 2 + 3?"], metadata=label)
     key = await made(client, "/v1/keys", {"name": MARK, "scopes": ["runs:read"]})
     source = await made(client, "/v1/tool_sources", a_tool_source(MARK, "click"))
     stored = await client.put(f"/v1/secrets/{MARK}", json={"value": MARK})
@@ -135,6 +163,8 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
         "approval_id": approval["id"],
         # No tool of the demo leaves one; test_artifacts.py has some, and another tenant ask for it.
         "artifact_id": NOTHING["artifact_id"],
+        "batch_id": batch["id"],
+        "budget_id": budget["id"],
         "key_id": key["id"],
         "run_id": run["id"],
         "secret": MARK,

@@ -7,7 +7,16 @@ import pytest
 
 from milepost.api.access import DEFAULT_TENANT, KeyAccess, OpenAccess, OpenUntilKeyed, Principal
 from milepost.core.errors import ForbiddenError, UnauthorizedError
-from milepost.runtime.credentials import DAY_MS, SCOPES, KeySpec, issue, key_of, new_secret, revoke
+from milepost.runtime.credentials import (
+    DAY_MS,
+    SCOPES,
+    KeySpec,
+    Scope,
+    issue,
+    key_of,
+    new_secret,
+    revoke,
+)
 from milepost.store.address import parse_address
 from milepost.store.migrate import migrate
 from milepost.store.opening import open_engine
@@ -207,9 +216,18 @@ async def test_without_keys_no_other_page_gets_in(code: str, headers: dict[bytes
 
 def test_an_administrator_may_do_everything() -> None:
     administrator = Principal("acme", "key_1", "ann", frozenset({"admin"}))
+    nobody = Principal("acme", "key_2", "bob", frozenset())
 
-    for scope in SCOPES:
-        administrator.require(scope)
+    assert [scope for scope in SCOPES if _may(administrator, scope)] == [*SCOPES]
+    assert [scope for scope in SCOPES if _may(nobody, scope)] == []
+
+
+def _may(principal: Principal, scope: Scope) -> bool:
+    try:
+        principal.require(scope)
+    except ForbiddenError:
+        return False
+    return True
 
 
 def test_who_lacks_a_scope_is_told_which() -> None:

@@ -71,7 +71,12 @@ def test_a_parameter_that_is_not_known_or_comes_twice_is_refused(query: str) -> 
 
 
 def test_what_is_known_is_allowed() -> None:
-    allow(asking("limit=1&status=x&metadata[a]=1&metadata[b]=2"), "limit", "status", "metadata")
+    request = asking("limit=1&status=x&metadata[a]=1&metadata[b]=2")
+
+    allow(request, "limit", "status", "metadata")
+
+    with pytest.raises(InvalidError, match="metadata"):
+        allow(request, "limit", "status")
 
 
 def test_metadata_filters_are_read_by_key() -> None:

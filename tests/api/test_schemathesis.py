@@ -14,11 +14,14 @@ import pytest
 import yaml
 
 from tests.api.asking import ended, equipped, parked, started
+from tests.api.making import a_budget, an_ended_batch, made
 from tests.api.serving import serving_tenants, settings_for
 
 # Only a run that crashed its workers can be sent on, and only one whose tools the client runs takes
-# results; none of these is either. No tool of the demo leaves an artifact.
+# results; none of these is either. No tool of the demo leaves an artifact. A batch's events come as
+# a stream only.
 NEVER = {
+    "GET /v1/batches/{batch_id}/events",
     "GET /v1/artifacts/{artifact_id}",
     "GET /v1/artifacts/{artifact_id}/content",
     "POST /v1/runs/{run_id}/retry",
@@ -83,8 +86,12 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
     await client.post("/v1/keys", json={"name": "spare", "scopes": ["runs:read"]})
     keys = (await client.get("/v1/keys")).json()["data"]
     agent = (await client.get("/v1/agents/demo")).json()
+    batches = [await an_ended_batch(client, ["hello"], agent="demo") for _ in range(2)]
+    budgets = [await made(client, "/v1/budgets", a_budget()) for _ in range(2)]
     return {
         "agent": [agent["name"], agent["id"]],
+        "batch_id": [batch["id"] for batch in batches],
+        "budget_id": [budget["id"] for budget in budgets],
         "run_id": [*over, *(approval["run_id"] for approval in asked)],
         "session_id": sessions,
         "approval_id": [approval["id"] for approval in asked],

@@ -7,11 +7,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.asking import ARGUMENTS, decide, mails
+from tests.api.asking import ARGUMENTS, decide, events, mails
 from tests.api.making import a_tool_source, made, refusal
 from tests.api.serving import KeyedService, Service, serving, serving_tenants, settings_for
 
 TOOLS = '''
+import asyncio
+
 from milepost.tools import ToolContext, tool
 from milepost.core.errors import ToolError
 
@@ -29,6 +31,15 @@ def refund(cents: int) -> str:
 def attended(words: str) -> str:
     """Say it to somebody who waits."""
     return words
+
+@tool(no_background=True)
+async def linger() -> None:
+    """Never end."""
+    await asyncio.Event().wait()
+
+@tool(no_background=True, requires_approval=True)
+async def ask() -> None:
+    """Ask first."""
 
 @tool(terminal=True)
 def finish(words: str) -> str:
@@ -181,6 +192,44 @@ async def test_a_tool_that_wants_somebody_to_wait_is_not_run_in_the_background(
 
     assert refusal(left) == refusal(unattended) == (409, "no_background")
     assert (await called(shop.acme, "attended", **said))["result"] == "hello"
+
+
+@pytest.mark.parametrize("name", ["linger", "ask"])
+async def test_a_tool_that_wants_somebody_to_wait_is_stopped_when_the_wait_is_over(
+    shop: KeyedService, name: str
+) -> None:
+    answer = await shop.acme.post(f"/v1/tools/{name}/call?wait=1", json={})
+
+    shown = answer.json()
+    assert (answer.status_code, shown["error"]["code"]) == (200, "cancelled"), answer.text
+    run = (await shop.acme.get(f"/v1/runs/{shown['run_id']}")).json()
+    assert run["status"] == "cancelled"
+    [cancelled] = [
+        event for event in await events(shop.acme, run["id"]) if event["type"] == "run.cancelled"
+    ]
+    assert cancelled["data"]["reason"] == "nobody waits for it any more"
+    assert (await shop.acme.get("/v1/approvals?status=pending")).json()["data"] == []
+
+
+async def test_a_tool_that_wants_somebody_to_wait_is_stopped_when_the_client_leaves(
+    shop: KeyedService,
+) -> None:
+    with pytest.raises(httpx2.TimeoutException):
+        await shop.acme.post("/v1/tools/linger/call", json={}, timeout=1.0)
+
+    [run] = (await shop.acme.get("/v1/runs")).json()["data"]
+    ended = (await shop.acme.get(f"/v1/runs/{run['id']}/wait")).json()
+    assert ended["status"] == "cancelled"
+
+
+async def test_a_tool_that_wants_somebody_to_wait_has_a_deadline_if_all_who_wait_die(
+    shop: KeyedService,
+) -> None:
+    shown = await called(shop.acme, "attended", arguments={"words": "hello"})
+
+    run = (await shop.acme.get(f"/v1/runs/{shown['run_id']}")).json()
+
+    assert run["deadline_at"] is not None
 
 
 async def test_the_same_request_calls_once(client: httpx2.AsyncClient) -> None:

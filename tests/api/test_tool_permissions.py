@@ -1,4 +1,4 @@
-"""`/v1/tools/permissions`, and what runs may call with it."""
+"""`/v1/tool_permissions`, and what runs may call with it."""
 
 from typing import Any
 
@@ -9,7 +9,12 @@ from tests.api.asking import events
 from tests.api.making import made, refusal
 from tests.api.serving import KeyedService
 
-PATH = "/v1/tools/permissions"
+CLICK = {
+    "kind": "client",
+    "name": "screen",
+    "tools": [{"name": "click", "description": "Click.", "parameters": {"type": "object"}}],
+}
+PATH = "/v1/tool_permissions"
 SUM = {"agent": "clerk", "input": "What is 2 + 3?"}
 
 
@@ -29,7 +34,7 @@ async def test_a_map_is_replaced_as_a_whole_and_each_change_is_audited(
     again = await acme.put(PATH, json={"permissions": {"add": ["ann", "scope:sums"]}})
 
     assert (first.json(), first.headers["etag"]) == (
-        {"permissions": {}, "updated_at": None}, '"0"',
+        {"permissions": {}, "unknown": [], "updated_at": None}, '"0"',
     )  # fmt: skip
     assert (put.status_code, put.headers["etag"]) == (200, '"1"')
     assert again.json()["permissions"] == {"add": ["ann", "scope:sums"]}
@@ -78,6 +83,21 @@ async def test_a_map_that_names_nobody_properly_is_refused(
 
     assert answer.status_code in {400, 422}
     assert (await keyed.acme.get(PATH)).json()["permissions"] == {}
+
+
+async def test_names_that_no_tool_has_are_kept_and_told_until_one_has_them(
+    keyed: KeyedService,
+) -> None:
+    """A source may be added later, or be made anew; a slip must not look like a lock."""
+    body = {"permissions": {"ad": ["ann"], "add": ["ann"], "click": []}}
+
+    put = await keyed.acme.put(PATH, json=body)
+    await made(keyed.acme, "/v1/tool_sources", CLICK)
+
+    assert (put.status_code, put.json()["unknown"]) == (200, ["ad", "click"])
+    assert put.json()["permissions"] == body["permissions"]
+    assert (await keyed.acme.get(PATH)).json()["unknown"] == ["ad"]
+    assert (await keyed.globex.get(PATH)).json()["unknown"] == []
 
 
 async def test_only_an_administrator_sees_and_sets_the_map(keyed: KeyedService) -> None:

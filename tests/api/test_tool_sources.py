@@ -285,6 +285,7 @@ async def test_parameters_that_are_no_schema_are_refused(
     refused = await keyed.acme.post("/v1/tool_sources", json={**CLICK, "tools": [declared]})
 
     assert refusal(refused) == (422, "invalid_tool_source")
+    assert refused.json()["detail"].startswith("tool 'x': ")
 
 
 async def test_an_expression_of_a_tenant_s_is_never_matched(keyed: KeyedService) -> None:

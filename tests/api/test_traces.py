@@ -5,15 +5,24 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import orjson
 import pytest
 
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
 from milepost.store import queue
 from milepost.store.records import UsageRow
-from tests.api.asking import ended, equipped, started
+from tests.api.asking import decide, ended, equipped, parked, started
 from tests.api.serving import KeyedService, Service, serving, settings_for
 from tests.store.making import NOW_MS, a_finish
+from tests.stubs.directed_model import directed_model
+from tests.stubs.openai_server import (
+    LAST_FRAME,
+    TOOL_RESULTS,
+    Answers,
+    framed,
+    serving_answers,
+)
 
 
 @pytest.fixture
@@ -90,7 +99,169 @@ async def test_a_run_and_its_trace_show_the_same(client: httpx2.AsyncClient) -> 
 
     listed = (await client.get("/v1/traces")).json()["data"][0]
     assert of_run == (await client.get(f"/v1/traces/{run_id}")).json()
-    assert of_run == {**listed, "spans": of_run["spans"]}
+    of_spans = ("spans", "total_duration_ms", "reasoning", "reasoning_history")
+    assert of_run == {**listed, **{name: of_run[name] for name in of_spans}}
+
+
+async def test_a_trace_adds_its_steps_up_and_places_each_of_them_in_time(idle: Service) -> None:
+    async with idle.client() as client:
+        run_id = await started(client, "hello")
+        stretch = a_span(run_id)
+        chat = a_span(run_id, 4, kind="chat", start_ms=NOW_MS + 100, end_ms=NOW_MS + 350)
+        call = a_span(run_id, 5, kind="execute_tool", start_ms=NOW_MS + 350, end_ms=NOW_MS + 900)
+        await finished(idle, run_id, stretch, chat, call)
+
+        trace = (await client.get(f"/v1/runs/{run_id}/trace")).json()
+
+    placed = [(span["offset_ms"], span["duration_ms"]) for span in trace["spans"]]
+    assert placed == [(0, 1_000), (100, 250), (350, 550)]
+    assert trace["total_duration_ms"] == 250 + 550
+
+
+async def test_a_trace_is_narrowed_to_types_of_steps(client: httpx2.AsyncClient) -> None:
+    run_id = await started(client, "add 2 and 3")
+    await ended(client, run_id)
+
+    path = f"/v1/runs/{run_id}/trace"
+    one = (await client.get(f"{path}?type=execute_tool")).json()
+    two = (await client.get(f"{path}?type=chat,%20execute_tool")).json()
+    none = (await client.get(f"/v1/traces/{run_id}?type=loop")).json()
+    failed = (await client.get(f"{path}?status=error")).json()
+
+    assert [span["kind"] for span in one["spans"]] == ["execute_tool"]
+    assert [span["kind"] for span in two["spans"]] == ["chat", "execute_tool", "chat"]
+    assert (none["spans"], failed["spans"]) == ([], [])
+    assert {trace["span_count"] for trace in (one, two, none)} == {4}
+
+
+async def test_a_collector_s_document_is_narrowed_the_same_way(client: httpx2.AsyncClient) -> None:
+    run_id = await started(client, "add 2 and 3")
+    await ended(client, run_id)
+
+    otlp = (await client.get(f"/v1/traces/{run_id}?format=otlp&type=execute_tool")).json()
+
+    [batch] = otlp["resourceSpans"]
+    assert [span["name"] for span in batch["scopeSpans"][0]["spans"]] == ["execute_tool add"]
+
+
+async def test_what_was_done_to_a_call_is_in_its_run_s_trace(client: httpx2.AsyncClient) -> None:
+    approval = await parked(client)
+    await decide(client, approval, "deny", comment="not today")
+    await ended(client, approval["run_id"])
+
+    trace = (await client.get(f"/v1/runs/{approval['run_id']}/trace?type=policy,denial")).json()
+
+    asked, denied = trace["spans"]
+    assert (asked["name"], denied["name"]) == ("policy ask send_email", "denial send_email")
+    assert {span["duration_ms"] for span in trace["spans"]} == {0}
+    assert {span["tool"] for span in trace["spans"]} == {"send_email"}
+    assert "not today" not in str(trace["spans"])
+
+
+async def test_what_a_tool_was_only_denied_is_no_run_in_which_it_ran(
+    client: httpx2.AsyncClient,
+) -> None:
+    approval = await parked(client)
+    await decide(client, approval, "deny")
+    await ended(client, approval["run_id"])
+
+    assert await found(client, "tool=send_email") == []
+
+
+async def test_a_child_s_trace_hangs_below_its_parent_s_call(sqlite_database_url: str) -> None:
+    scribe = {"name": "scribe", "model": "openai/directed"}
+    clerk = {"name": "clerk", "model": "openai/directed", "tools": ["agent:scribe"]}
+    async with (
+        directed_model() as model,
+        serving(settings_for(sqlite_database_url, OPENAI_BASE_URL=model.base_url)) as service,
+        service.client() as client,
+    ):
+        for agent in (scribe, clerk):
+            assert (await client.post("/v1/agents", json=agent)).status_code == 201
+        said = 'call agent:scribe {"input": "hello"}'
+        run_id = await started(client, said, agent="clerk", metadata={"team": "red"})
+        await ended(client, run_id)
+        parent = (await client.get(f"/v1/runs/{run_id}/trace")).json()
+        [call] = (span for span in parent["spans"] if span["tool"] == "agent:scribe")
+        child_id = call["attributes"]["milepost.child_run.id"]
+        child = (await client.get(f"/v1/runs/{child_id}/trace")).json()
+        listed = (await client.get("/v1/traces")).json()["data"]
+
+    stretch = child["spans"][0]
+    assert (stretch["kind"], stretch["parent_id"]) == ("invoke_agent", call["span_id"])
+    assert child["trace_id"] == parent["trace_id"]
+    assert (child["parent_run_id"], parent["parent_run_id"]) == (run_id, None)
+    assert stretch["attributes"]["milepost.parent_run_id"] == run_id
+    assert parent["spans"][0]["attributes"]["milepost.metadata.team"] == "red"
+    assert call["attributes"]["milepost.child_run.status"] == "completed"
+    assert call["duration_ms"] >= sum(
+        span["duration_ms"] for span in child["spans"] if span["kind"] == "invoke_agent"
+    )
+    assert {each["parent_run_id"] for each in listed} == {None, run_id}
+
+
+def chunks(*deltas: dict[str, Any], reason: str) -> tuple[bytes, ...]:
+    """Return an answer of the Chat Completions wire, in pieces."""
+    said = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    last = {"index": 0, "delta": {}, "finish_reason": reason}
+    usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+    bodies = [{"model": "stub", "choices": [each]} for each in (*said, last)]
+    bodies.append({"model": "stub", "choices": [], "usage": usage})
+    told = (framed(b"data: " + orjson.dumps(body) + b"\n\n") for body in bodies)
+    return (*told, framed(b"data: [DONE]\n\n"), LAST_FRAME)
+
+
+ADD = {"index": 0, "id": "vendor_1", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
+THINKING = Answers(
+    call=chunks(
+        {"reasoning_content": "They want a sum."},
+        {"content": "I'll add them up."},
+        {"tool_calls": [ADD]},
+        reason="tool_calls",
+    ),
+    text=chunks({"reasoning_content": "It is 5."}, {"content": "5"}, reason="stop"),
+    tool_results=TOOL_RESULTS,
+)
+
+
+async def test_why_a_model_did_what_it_did_is_kept_step_by_step(sqlite_database_url: str) -> None:
+    agent = {"name": "clerk", "model": "openai/stub", "tools": ["add"]}
+    async with (
+        serving_answers(THINKING) as base_url,
+        serving(settings_for(sqlite_database_url, OPENAI_BASE_URL=base_url)) as service,
+        service.client() as client,
+    ):
+        await client.post("/v1/agents", json=agent)
+        run_id = await started(client, "2 + 3?", agent="clerk")
+        run = await ended(client, run_id)
+        trace = (await client.get(f"/v1/runs/{run_id}/trace")).json()
+
+    assert trace["reasoning_history"] == [
+        {
+            "step": 1,
+            "message_id": "msg_1",
+            "text": "I'll add them up.",
+            "thinking": "They want a sum.",
+        },
+        {"step": 2, "message_id": "msg_2", "text": None, "thinking": "It is 5."},
+    ]
+    assert trace["reasoning"] == "It is 5."
+    assert [(span["kind"], span["reasoning"]) for span in trace["spans"]] == [
+        ("invoke_agent", None),
+        ("chat", "I'll add them up."),
+        ("execute_tool", None),
+        ("chat", "It is 5."),
+    ]
+    assert run["usage"]["model_calls"] == 2, "nobody was asked once more for a reason"
+
+
+async def test_a_run_whose_model_gave_no_reasons_has_none(client: httpx2.AsyncClient) -> None:
+    run_id = await started(client, "hi")
+    await ended(client, run_id)
+
+    trace = (await client.get(f"/v1/runs/{run_id}/trace")).json()
+
+    assert (trace["reasoning"], trace["reasoning_history"]) == (None, [])
 
 
 async def test_a_trace_is_the_caller_s_where_it_came_with_one(client: httpx2.AsyncClient) -> None:
@@ -227,10 +398,11 @@ async def test_a_filter_that_cannot_be_read_is_refused(
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_query")
 
 
-async def test_a_form_that_there_is_not_is_refused(client: httpx2.AsyncClient) -> None:
+@pytest.mark.parametrize("query", ["format=xml", "type=llm_call", "type=chat,", "status=failed"])
+async def test_a_form_that_there_is_not_is_refused(client: httpx2.AsyncClient, query: str) -> None:
     run_id = await started(client, "hi")
 
-    answer = await client.get(f"/v1/traces/{run_id}?format=xml")
+    answer = await client.get(f"/v1/traces/{run_id}?{query}")
 
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_query")
 

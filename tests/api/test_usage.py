@@ -9,7 +9,7 @@ import pytest
 from milepost.core.usage import Usage
 from milepost.store import queue
 from milepost.store.records import UsageRow
-from tests.api.asking import ended, equipped, started
+from tests.api.asking import decide, ended, equipped, parked, started
 from tests.api.serving import KeyedService, Service, serving, settings_for
 from tests.store.making import an_append
 from tests.stubs.directed_model import directed_model
@@ -172,7 +172,52 @@ async def test_tool_calls_are_added_up_where_tools_are_asked_for(service: Servic
         ("add", 2, 2),
         ("multiply", 1, 1),
     ]
-    assert {"runs": 2, "tool_calls": 2, "failures": 0}.items() <= of_add.items()
+    assert of_add == {
+        "runs": 2,
+        "tool_calls": 2,
+        "failures": 0,
+        "failures_by_code": {},
+        "success_rate": 1.0,
+        "cancelled": 0,
+        "denied": 0,
+        "coerced": 0,
+        "cached": 0,
+        "chunks": 0,
+        "duration_ms": of_add["duration_ms"],
+        "p50_ms": of_add["p50_ms"],
+        "p95_ms": of_add["p95_ms"],
+    }
+
+
+async def test_calls_that_failed_or_were_denied_are_counted_where_tools_are_asked_for(
+    client: httpx2.AsyncClient, service: Service
+) -> None:
+    async with service.client() as http:
+        approval = await parked(http)
+        await decide(http, approval, "deny")
+        await ended(http, approval["run_id"])
+
+        [mail] = await groups(http, "group_by=tool,agent&from=2020-01-01T00:00:00Z")
+
+    assert (mail["tool"], mail["agent"]) == ("send_email", "demo")
+    assert (mail["tool_calls"], mail["denied"], mail["success_rate"]) == (0, 1, None)
+
+
+async def test_a_run_s_usage_counts_the_calls_of_each_tool(service: Service) -> None:
+    async with service.client() as client:
+        run_id = await started(client, "add 2 and 3, multiply 4 by 5, add 1 and 1")
+        run = await ended(client, run_id)
+
+        used = (await client.get(f"/v1/runs/{run_id}/usage")).json()
+        calls = (await client.get(f"/v1/runs/{run_id}/trace?type=chat")).json()["spans"]
+
+    assert [(each["tool"], each["tool_calls"]) for each in used["tools"]] == [
+        ("add", 2),
+        ("multiply", 1),
+    ]
+    assert {name: used[name] for name in run["usage"]} == run["usage"]
+    tokens = [span["attributes"]["gen_ai.usage.input_tokens"] for span in calls]
+    assert sum(tokens) == used["input_tokens"]
 
 
 async def test_a_model_without_a_price_says_so(sqlite_database_url: str) -> None:
@@ -192,6 +237,7 @@ async def test_a_model_without_a_price_says_so(sqlite_database_url: str) -> None
     assert total["model"] == "openai/directed"
     assert (total["input_tokens"], total["output_tokens"]) == (10, 5)
     assert (total["model_calls"], total["unpriced_calls"], total["cost_usd"]) == (1, 1, "0")
+    assert of_run.pop("tools") == []
     assert {**of_run, "model": "openai/directed", "runs": 1} == {**total, "run_id": run_id}
 
 

@@ -17,6 +17,13 @@ AGENT = """
 [[agents]]
 name = "parrot"
 model = "openai/directed"
+tools = ["look"]
+"""
+TOOLS = """
+[[client_tools]]
+name = "look"
+description = "Look at the screen."
+parameters = { type = "object", properties = { at = { type = "string" } } }
 """
 
 EAGER = Patience(tries_max=100, wait_s=0.0, asked_s_max=0.0)
@@ -37,8 +44,11 @@ async def installation(
     folder = tmp_path_factory.mktemp("service")
     agents = folder / "agents.toml"
     agents.write_text(AGENT)
+    tools = folder / "tools.toml"
+    tools.write_text(TOOLS)
     environment = {
         "MILEPOST_AGENTS": str(agents),
+        "MILEPOST_TOOLS": str(tools),
         "MILEPOST_LOG_LEVEL": "warning",
         "MILEPOST_DEMO_WORD_DELAY_S": "0",
         "OPENAI_BASE_URL": model.base_url,

@@ -34,6 +34,20 @@ async def test_it_works_inside_a_running_loop_too(base_url: str) -> None:
     assert types[-1] == "run.completed"
 
 
+def looked(base_url: str) -> str:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        run = milepost.runs.create("parrot", "call look {}")
+        for event in milepost.runs.stream(run.id, until_waiting=True):
+            if event.type == "tool_call.started":
+                milepost.runs.tool_results(run.id, {event.data["call_id"]: "a cat"})
+        return milepost.runs.wait(run.id).text or ""
+
+
+async def test_it_brings_what_came_of_a_call_that_is_the_client_s_own(base_url: str) -> None:
+    # In a thread: the model that the test stands in for answers on this loop.
+    assert (await asyncio.to_thread(looked, base_url)).strip() == "said: a cat"
+
+
 async def test_a_stream_may_be_left(base_url: str) -> None:
     with BlockingMilepost(base_url, patience=EAGER) as milepost:
         run = milepost.runs.create("demo", "Who are you?")

@@ -48,6 +48,29 @@ async def test_a_run_is_cancelled(milepost: Milepost) -> None:
     assert run.status == "cancelled"
 
 
+async def test_calls_that_are_the_client_s_own_are_answered_by_it(milepost: Milepost) -> None:
+    said = 'call look {"at": "the left"}\ncall look {"at": "the right"}'
+    run = await milepost.runs.create("parrot", said)
+    asked = [
+        event.data["call_id"]
+        async for event in milepost.runs.stream(run.id, until_waiting=True)
+        if event.type == "tool_call.requested" and event.data["kind"] == "client"
+    ]
+
+    answered = await milepost.runs.tool_results(
+        run.id, {asked[0]: {"seen": "a cat"}}, errors={asked[1]: "the window is closed"}
+    )
+    again = await milepost.runs.tool_results(run.id, {asked[0]: {"seen": "a cat"}})
+    with pytest.raises(ApiError) as caught:
+        await milepost.runs.tool_results(run.id, {asked[0]: None})
+
+    assert answered.id == again.id == run.id
+    assert caught.value.code == "call_answered"
+    said = (await milepost.runs.wait(run.id)).text or ""
+    assert said.startswith('said: {"seen":"a cat"} ')
+    assert said.strip().endswith("the window is closed")
+
+
 async def test_a_question_is_found_and_answered_once(milepost: Milepost) -> None:
     run_id = await parked(milepost)
 
@@ -95,6 +118,29 @@ async def test_a_conversation_is_kept_and_erased(milepost: Milepost) -> None:
     await milepost.sessions.delete(session.id)
     with pytest.raises(ApiError):
         await milepost.sessions.get(session.id)
+
+
+async def test_a_budget_is_made_watched_changed_and_taken_away(milepost: Milepost) -> None:
+    mark = {"test": "budgets"}
+    budget = await milepost.budgets.create(
+        scope="user", scope_value="eve", period="day", limits={"model_calls": 5}, metadata=mark
+    )
+    run = await milepost.runs.create("demo", "hello", user="eve")
+    await milepost.runs.wait(run.id)
+
+    (counter,) = (await milepost.budgets.counters(budget.id, scope_value="eve")).items
+    changed = await milepost.budgets.update(budget.id, if_still=1, limits={"model_calls": 1})
+    with pytest.raises(ApiError) as stale:
+        await milepost.budgets.delete(budget.id, if_still=1)
+
+    assert (counter.scope_value, counter.spent) == ("eve", {"model_calls": 1})
+    assert counter.remaining == {"model_calls": 4}
+    assert (changed.version, changed.limits["model_calls"]) == (2, 1)
+    assert stale.value.status == 412
+    assert (await milepost.budgets.get(budget.id)).limits == changed.limits
+    assert (await milepost.budgets.list(scope="user", metadata=mark)).items == (changed,)
+    await milepost.budgets.delete(budget.id)
+    assert (await milepost.budgets.list(metadata=mark)).items == ()
 
 
 async def test_pages_are_turned_by_their_cursor(milepost: Milepost) -> None:

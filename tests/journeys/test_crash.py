@@ -85,6 +85,27 @@ async def test_an_idempotent_tool_is_run_again_with_the_same_key(
     assert text_of(events) == "said: reserve done: 4A "
 
 
+async def test_what_a_killed_worker_had_reserved_of_a_budget_is_given_back(
+    installation: Installation,
+) -> None:
+    server = await installation.start()
+    limits = {"model_calls": 1}
+    said = {"scope": "tenant", "period": "total", "limits": limits}
+    budget = (await server.http.post("/v1/budgets", json=said)).json()
+    run = await server.create("slowly 50\none two three four five six seven eight nine ten")
+    await server.until(run["id"], "message.delta")
+    await server.kill()
+
+    server = await installation.start()
+    events = await server.whole(run["id"])
+
+    assert "message.aborted" in types(events)
+    assert events[-1].type == "run.completed"
+    shown = (await server.http.get(f"/v1/budgets/{budget['id']}")).json()
+    [counter] = shown["counters"]["data"]
+    assert (counter["spent"], counter["reserved"]) == (limits, {"model_calls": 0})
+
+
 async def test_a_client_resumes_across_the_crash_without_a_gap(
     installation: Installation,
 ) -> None:

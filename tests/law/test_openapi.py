@@ -16,6 +16,10 @@ from referencing.jsonschema import DRAFT202012
 from starlette.routing import Route
 
 from milepost.api.approvals import ApprovalDecision, ApprovalDecisions
+from milepost.api.batch_items import BatchItem
+from milepost.api.batches import BatchCancel
+from milepost.api.budgets import BudgetChange, BudgetCreate, BudgetLimits
+from milepost.api.new_batches import BatchCreate
 from milepost.api.new_runs import InputMessageBody, RunCreate
 from milepost.api.runs import RunCancel
 from milepost.api.secrets import SecretValue
@@ -28,6 +32,16 @@ from milepost.core.codec import EVENTS
 from milepost.live.hub import TextKind
 from milepost.runtime.agent_spec import AgentSpec, CacheSpec, LimitsSpec, PolicySpec
 from milepost.runtime.credentials import SCOPES, KeySpec
+from milepost.runtime.guardrail_spec import (
+    CoherenceSpec,
+    GuardrailsSpec,
+    InjectionSpec,
+    LengthSpec,
+    PiiSpec,
+    PythonRailSpec,
+    RegexSpec,
+    TopicsSpec,
+)
 from milepost.runtime.tool_source import ClientSource, HttpSource, McpSource, OpenApiSource
 from milepost.settings import Settings
 from milepost.tools.declaration import ClientToolSpec
@@ -146,7 +160,8 @@ def test_every_part_of_the_contract_is_used() -> None:
     }
 
     # What a stream carries is named in words: OpenAPI 3.1 cannot describe it.
-    assert parts - used == {"#/components/schemas/StreamEvent"}
+    streamed = {"BatchEvent", "StreamEvent"}
+    assert parts - used == {f"#/components/schemas/{name}" for name in streamed}
 
 
 @pytest.mark.parametrize("name", sorted(EVENTS))
@@ -174,7 +189,7 @@ def test_what_a_stream_says_for_itself_is_promised() -> None:
     said = {
         name
         for path in SOURCE.rglob("*.py")
-        for name in re.findall(r'ephemeral\(\s*"([a-z_.]+)"', path.read_text())
+        for name in re.findall(r'(?:ephemeral|notice)\(\s*"([a-z_.]+)"', path.read_text())
     }
 
     assert said
@@ -218,11 +233,24 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("AgentChange", AgentSpec),
         ("ApprovalDecision", ApprovalDecision),
         ("ApprovalDecisions", ApprovalDecisions),
+        ("BudgetChange", BudgetChange),
+        ("BudgetCreate", BudgetCreate),
+        ("BudgetLimits", BudgetLimits),
+        ("BatchCancel", BatchCancel),
+        ("BatchCreate", BatchCreate),
+        ("BatchItem", BatchItem),
         ("Cache", CacheSpec),
+        ("Coherence", CoherenceSpec),
+        ("Guardrails", GuardrailsSpec),
+        ("InjectionRail", InjectionSpec),
         ("InputMessage", InputMessageBody),
         ("KeyCreate", KeySpec),
+        ("LengthRail", LengthSpec),
         ("Limits", LimitsSpec),
+        ("PiiRail", PiiSpec),
         ("Policy", PolicySpec),
+        ("PythonRail", PythonRailSpec),
+        ("RegexRail", RegexSpec),
         ("RunCancel", RunCancel),
         ("RunCreate", RunCreate),
         ("SecretValue", SecretValue),
@@ -235,6 +263,7 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("McpToolSource", McpSource),
         ("OpenApiToolSource", OpenApiSource),
         ("ToolCallCreate", ToolCallCreate),
+        ("TopicsRail", TopicsSpec),
         ("ToolPermissionsPut", ToolPermissionsBody),
         ("ToolResult", ToolResult),
         ("ToolResults", ToolResults),

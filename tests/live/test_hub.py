@@ -3,7 +3,15 @@
 import pytest
 
 from milepost.live.frames import Frame
-from milepost.live.hub import RING_MAX, Hub, LiveText, RunTail, inbox_bell, texts_closed_by
+from milepost.live.hub import (
+    BATCHES_BELL,
+    RING_MAX,
+    Hub,
+    LiveText,
+    RunTail,
+    inbox_bell,
+    texts_closed_by,
+)
 
 
 def frames(*seqs: int, kind: str = "step.started", data: bytes = b"{}") -> list[Frame]:
@@ -239,11 +247,24 @@ def test_a_bell_wakes_all_who_wait_for_it(hub: Hub) -> None:
         assert not other.is_set()
 
 
+@pytest.mark.parametrize("kind", ["run.completed", "run.failed", "run.cancelled", "run.waiting"])
+def test_a_run_that_comes_to_rest_here_rings_for_the_batches(hub: Hub, kind: str) -> None:
+    with hub.bell(BATCHES_BELL) as rung:
+        hub.publish("run_1", frames(1, kind="step.completed"))
+        assert not rung.is_set()
+
+        hub.publish("run_1", [*frames(2), *frames(3, kind=kind)])
+        assert rung.is_set()
+
+
 def test_a_bell_that_nobody_waits_for_may_be_rung(hub: Hub) -> None:
     with hub.bell(inbox_bell("run_1")):
         pass
 
     hub.ring(inbox_bell("run_1"))
+
+    with hub.bell(inbox_bell("run_1")) as later:
+        assert not later.is_set()
 
 
 # --- The way to other processes ---

@@ -6,14 +6,23 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from milepost.core.events import (
+    CacheHit,
+    ChildRunEnded,
+    ChildRunStarted,
     Event,
     Failure,
+    GuardedPlace,
+    GuardrailTriggered,
     InputMessage,
+    InputScreened,
+    InputScreening,
+    LoopDetected,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
     ModelRetried,
     Output,
+    PolicyDecided,
     ResumeWhy,
     RunCancelled,
     RunCompleted,
@@ -29,13 +38,18 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallInterrupted,
     ToolCallRequested,
+    ToolCallScreened,
+    ToolCallScreening,
     ToolCallStarted,
 )
+from milepost.core.messages import ToolKind
 from milepost.core.usage import Usage
 
 RUN_ID = "run_0190"
 MODEL = "openai/gpt-5-mini"
 BROKEN = Failure("provider_unavailable", "the vendor is out of office", retryable=True)
+CIRCLE = LoopDetected("repeat", ("add",), 3, "warn", "You turn in a circle.")
+ELSEWHERE = {"ask_user", "agent:scribe"}
 QUEUED = RunQueued("clerk", "agt_1", 3, "ses_1", (InputMessage("user", "Refund order 7"),))
 
 Logged = tuple[int, int, Event]
@@ -57,9 +71,11 @@ class LogWriter:
         return self
 
 
-def requested(call_id: str = "call_1_0", name: str = "add") -> ToolCallRequested:
+def requested(
+    call_id: str = "call_1_0", name: str = "add", kind: ToolKind = "server"
+) -> ToolCallRequested:
     """Return a request for `add(17, 25)`, or for another tool."""
-    return ToolCallRequested(call_id, name, {"a": 17, "b": 25}, "server", "key", "msg_1")
+    return ToolCallRequested(call_id, name, {"a": 17, "b": 25}, kind, "key", "msg_1")
 
 
 def replied(message_id: str = "msg_1", text: str = "On it.") -> MessageCompleted:
@@ -86,6 +102,10 @@ def ended(log: LogWriter) -> LogWriter:
     return log.write(RunCompleted(Output("42"), Usage()), after_ms=1)
 
 
+def _place(call_id: str | None) -> GuardedPlace:
+    return "input" if call_id is None else "tool_arguments"
+
+
 class _Walk:
     """A run at random: what may happen next depends on what is in hand, as in a worker."""
 
@@ -97,12 +117,16 @@ class _Walk:
         self._attempt = 1
         self._message: str | None = None
         self._running: list[str] = []
+        self._elsewhere: list[str] = []
+        self._children: set[str] = set()
 
     def walk(self) -> list[Logged]:
         self._write(QUEUED)
         self._write(RunStarted(1, "w1"))
+        if self._flip():
+            self._screen(InputScreening(), InputScreened())
         self._write(StepStarted(1))
-        moves = (self._talk, self._use_tool, self._leave, self._crash)
+        moves = (self._talk, self._use_tool, self._send_off, self._leave, self._crash)
         for move in self._draw(st.lists(st.sampled_from(moves), max_size=12)):
             move()
         self._end()
@@ -129,6 +153,8 @@ class _Walk:
             else:
                 self._write(started)
             return
+        if self._flip():
+            self._write(self._one_of(CacheHit(self._message, 1.0), CIRCLE))
         ends = (
             replied(self._message),
             MessageAborted(self._message, "broken", BROKEN),
@@ -147,10 +173,43 @@ class _Walk:
         self._calls += 1
         self._write(requested(call_id))
         if self._flip():
+            self._screen(ToolCallScreening(call_id), ToolCallScreened(call_id), call_id)
+        if self._flip():
             self._write(ToolCallStarted(call_id, 1, "read"))
             self._running.append(call_id)
         else:
+            self._write(PolicyDecided(call_id, "deny", "deny *"))
             self._write(ToolCallDenied(call_id, "policy", "no"))
+
+    def _screen(self, begin: Event, end: Event, call_id: str | None = None) -> None:
+        """Have the guardrails look at something, again if the first worker dies over it."""
+        self._write(begin)
+        if self._flip():
+            self._crash()
+            self._write(begin)
+        if self._flip():
+            self._write(GuardrailTriggered("pii", "warned", "an email", call_id, _place(call_id)))
+        self._write(end)
+
+    def _send_off(self) -> None:
+        """Have the client run something, or another run, and read what came of it later."""
+        if self._elsewhere and self._flip():
+            call_id = self._elsewhere.pop()
+            if call_id in self._children:
+                self._write(ChildRunEnded(call_id, "run_2", "completed", Usage()))
+            self._write(ToolCallCompleted(call_id, 42, 0))
+            return
+        call_id = f"call_1_{self._calls}"
+        self._calls += 1
+        self._elsewhere.append(call_id)
+        if self._flip():
+            self._write(requested(call_id, "ask_user", "client"))
+            self._write(ToolCallStarted(call_id, 1, "once"))
+            return
+        self._children.add(call_id)
+        self._write(requested(call_id, "agent:scribe", "agent"))
+        self._write(ToolCallStarted(call_id, 1, "idempotent"))
+        self._write(ChildRunStarted(call_id, "run_2", "scribe"))
 
     def _leave(self) -> None:
         """Wait or be handed over, with nothing in hand, and be claimed again."""

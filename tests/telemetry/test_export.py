@@ -42,7 +42,7 @@ def collector() -> Iterator[Collector]:
 
 
 def spans_of(log: LogWriter, trace_parent: str | None = None) -> list[Span]:
-    fold = SpanFold(RUN_ID, trace_parent, agent="clerk", session_id="ses_1", provider="openai")
+    fold = SpanFold(RUN_ID, trace_parent, provider="openai")
     return [span for logged in log.entries for span in fold.feed(*logged)]
 
 

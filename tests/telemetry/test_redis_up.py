@@ -42,15 +42,18 @@ def test_a_redis_that_answers_from_the_start_is_not_worth_a_line(
     assert spoken(caplog, "redis") == []
 
 
-@pytest.mark.parametrize("part", ["link", "cache"])
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("link", "the link"), ("cache", "the cache"), ("limits", "the count of calls")],
+)
 def test_a_loss_is_a_warning_with_its_consequence_and_the_return_is_told(
-    redis_up: RedisUp, caplog: pytest.LogCaptureFixture, part: str
+    redis_up: RedisUp, caplog: pytest.LogCaptureFixture, part: str, name: str
 ) -> None:
     getattr(redis_up, part)(GONE)
     getattr(redis_up, part)(None)
 
     lost, back = spoken(caplog, "redis")
     assert lost["level"] == "warning"
-    assert str(lost["event"]).startswith(f"the {part} has lost Redis: ")
+    assert str(lost["event"]).startswith(f"{name} has lost Redis: ")
     assert lost["error"] == "ConnectionRefusedError: nobody listens"
-    assert (back["level"], back["event"]) == ("info", f"the {part} has Redis back")
+    assert (back["level"], back["event"]) == ("info", f"{name} has Redis back")

@@ -1,6 +1,7 @@
 """`/v1/agents`: what agents there are, and every version that they have had."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from starlette.requests import Request
@@ -28,12 +29,15 @@ _VERSION = re.compile(r"[0-9]{1,9}")
 
 
 class Agents:
-    """Agents, over a store; what they may name are the tools and providers of this process."""
+    """Agents, over a store; they may name the tools, providers and guardrails of this process."""
 
-    def __init__(self, ports: Ports, toolsets: Toolsets, providers: Catalog) -> None:
+    def __init__(
+        self, ports: Ports, toolsets: Toolsets, providers: Catalog, rails: Collection[str]
+    ) -> None:
         self._ports = ports
         self._toolsets = toolsets
         self._providers = providers
+        self._rails = rails
 
     @property
     def routes(self) -> list[Route]:
@@ -165,7 +169,7 @@ class Agents:
     async def _checked(self, tenant: str, spec: AgentSpec) -> Agent:
         """Return the agent; raise `InvalidError` if it names what its tenant lacks."""
         tools = await self._toolsets.of(tenant)
-        return require_known(agent_of(spec), tools, self._providers)
+        return require_known(agent_of(spec), tools, self._providers, self._rails)
 
 
 def show_agent(row: AgentRow) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.rulings import Ask, Refuse, Reject, Run
 from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.runtime.child_runs import with_agents
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
 from milepost.runtime.permits import Identity, Permits
@@ -215,15 +216,16 @@ class Approvals:
 
     async def _edited(self, row: ApprovalRow, arguments: Mapping[str, Json]) -> Edit:
         """Return the edited call, if the tool takes it and the agent's rules don't forbid it."""
-        tools = await self._toolsets.of(row.tenant)
+        run = await self._ports.store.read(runs.find(row.tenant, row.run_id))
+        agent = await self._definitions.get(row.tenant, run.agent_id, run.agent_version)
+        own = await self._toolsets.of(row.tenant)
+        tools = await with_agents(own, agent, row.tenant, self._ports.store)
         if row.tool not in tools:
             raise ConflictError(
                 f"tool {row.tool!r} is not loaded in this process, so the edited arguments cannot"
                 " be checked; approve the call as it is, or ask a server that has the tool",
                 code="tool_not_loaded",
             )
-        run = await self._ports.store.read(runs.find(row.tenant, row.run_id))
-        agent = await self._definitions.get(row.tenant, run.agent_id, run.agent_version)
         call = ToolCall(id=row.call_id, name=row.tool, arguments=dict(arguments))
         kept = await self._ports.store.read(permissions.get(row.tenant))
         permits = Permits(Identity.of(run.user, run.scopes), orjson.loads(kept.permissions))

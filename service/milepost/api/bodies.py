@@ -33,11 +33,11 @@ async def read_bytes(
     """Return the body. Raises `InvalidError` beyond `limit` bytes, before they are all read."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal():
-        _require_within(limit, int(declared))
+        require_within(limit, int(declared))
     first = _arrived(request)
     if first is not None and not first.get("more_body"):
         body = _part(first)
-        _require_within(limit, len(body))
+        require_within(limit, len(body))
         return body
     try:
         async with asyncio.timeout(within_s):
@@ -66,11 +66,11 @@ def _arrived(request: Request) -> Message | None:
 async def _received(request: Request, first: Message | None, limit: int) -> bytes:
     message = first or await request.receive()
     body = bytearray(_part(message))
-    _require_within(limit, len(body))
+    require_within(limit, len(body))
     while message.get("more_body"):
         message = await request.receive()
         body += _part(message)
-        _require_within(limit, len(body))
+        require_within(limit, len(body))
     return bytes(body)
 
 
@@ -81,7 +81,8 @@ def _part(message: Message) -> bytes:
     return part
 
 
-def _require_within(limit: int, size: int) -> None:
+def require_within(limit: int, size: int) -> None:
+    """Raise `InvalidError` for a body that is larger than its bound."""
     if size > limit:
         raise InvalidError(f"the body is larger than {limit} bytes", code="body_too_large")
 
@@ -97,9 +98,9 @@ async def read_json(request: Request) -> tuple[Any, bytes]:
 
     Only `application/json` is taken: it is what no foreign page can send without asking first.
     """
-    _require_json(request)
+    require_media(request, "application/json")
     raw = await read_bytes(request)
-    return _loaded(raw), raw
+    return loads(raw), raw
 
 
 async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
@@ -107,17 +108,19 @@ async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
     raw = await read_bytes(request)
     if not raw:
         return parse(kind, {}), raw
-    _require_json(request)
-    return parse(kind, _loaded(raw)), raw
+    require_media(request, "application/json")
+    return parse(kind, loads(raw)), raw
 
 
-def _require_json(request: Request) -> None:
+def require_media(request: Request, *taken: str) -> str:
+    """Return what the body is said to be, which must be one of these."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "application/json":
+    if media not in taken:
         raise InvalidError(
-            f"the body must be application/json, not {media or 'unnamed'!r}",
+            f"the body must be {' or '.join(taken)}, not {media or 'unnamed'!r}",
             code="unsupported_media_type",
         )
+    return media
 
 
 def parse(kind: type[B], value: Any) -> B:
@@ -130,7 +133,8 @@ def parse(kind: type[B], value: Any) -> B:
         raise BodyError(listed, total=len(found)) from error
 
 
-def _loaded(raw: bytes) -> Any:
+def loads(raw: bytes) -> Any:
+    """Return JSON that can be stored. Raises `InvalidError` for what is none, or cannot be."""
     try:
         value = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError) as error:

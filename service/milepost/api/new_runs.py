@@ -1,6 +1,6 @@
 """Making runs: what `POST /v1/runs` takes, and the run that it becomes with its agent as it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 import orjson
@@ -67,24 +67,33 @@ class InputMessageBody(Body):
         return InputMessage(self.role, "\n".join(texts), tuple(images))
 
 
-class RunCreate(Body):
-    """What `POST /v1/runs` takes."""
+AgentName = Annotated[str, Field(min_length=1, max_length=128)]
+RunInput = (
+    Annotated[str, Field(min_length=1)]
+    | Annotated[list[InputMessageBody], Field(min_length=1, max_length=INPUT_MESSAGES_MAX)]
+)
 
-    agent: Annotated[str, Field(min_length=1, max_length=128)]
-    input: (
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[InputMessageBody], Field(min_length=1, max_length=INPUT_MESSAGES_MAX)]
-    )
-    session_id: Annotated[str, Field(max_length=64)] | None = None
+
+class RunOptions(Body):
+    """What a run may be given besides its input, be it made alone or as one of many."""
+
     metadata: Metadata = Field(default_factory=dict)
     user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    stream: bool = False
-    on_disconnect: Literal["continue", "cancel"] = "continue"
     deadline_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
-    delay_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
     response_format: ResponseFormatSpec | None = None
     cache: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
+
+
+class RunCreate(RunOptions):
+    """What `POST /v1/runs` takes."""
+
+    agent: AgentName
+    input: RunInput
+    session_id: Annotated[str, Field(max_length=64)] | None = None
+    stream: bool = False
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    delay_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +160,12 @@ class NewRuns:
         scheduled_ms = None if body.delay_s is None else now + round(body.delay_s * 1000)
         deadline_ms = None if body.deadline_s is None else now + round(body.deadline_s * 1000)
         session_id = body.session_id or self._ports.new_id("ses")
-        queued = RunQueued(
-            agent=agent.name,
-            agent_id=agent.id,
-            agent_version=agent.version,
+        queued = replace(
+            queued_event(body, agent, user),
             session_id=session_id,
-            input=_input(body),
+            input=messages_of(body.input),
             reason="ready" if scheduled_ms is None else "scheduled",
-            user=user,
             deadline_ms=deadline_ms,
-            response_format=structured_of(body.response_format),
-            cache=body.cache,
         )
         return NewRun(
             id=run_id,
@@ -201,7 +205,22 @@ class NewRuns:
         self._exporter.export_server("POST /v1/runs", place, wanted.created_ms, now, 202)
 
 
-def _input(body: RunCreate) -> tuple[InputMessage, ...]:
-    if isinstance(body.input, str):
-        return (InputMessage("user", body.input),)
-    return tuple(turn.said() for turn in body.input)
+def queued_event(options: RunOptions, agent: AgentVersion, user: str | None) -> RunQueued:
+    """Return a run's first event, as far as it does not depend on the run's input and time."""
+    return RunQueued(
+        agent=agent.name,
+        agent_id=agent.id,
+        agent_version=agent.version,
+        session_id="",
+        input=(),
+        user=user,
+        response_format=structured_of(options.response_format),
+        cache=options.cache,
+    )
+
+
+def messages_of(given: RunInput) -> tuple[InputMessage, ...]:
+    """Return a run's input as the log has it."""
+    if isinstance(given, str):
+        return (InputMessage("user", given),)
+    return tuple(turn.said() for turn in given)

@@ -58,14 +58,20 @@ def listed(
     rows: Sequence[T], wanted: Page, show: Callable[[T], Any], key: Callable[[T], str]
 ) -> Response:
     """Return a page of `rows`, of which the store gave one more where there are more."""
+    return json_response(shown_page(rows, wanted, show, key))
+
+
+def shown_page(
+    rows: Sequence[T], wanted: Page, show: Callable[[T], Any], key: Callable[[T], str]
+) -> dict[str, Any]:
+    """Return such a page as a part of something larger."""
     shown = rows[: wanted.limit]
     more = len(rows) > wanted.limit
-    body = {
+    return {
         "data": [show(row) for row in shown],
         "has_more": more,
         "next_cursor": key(shown[-1]) if more else None,
     }
-    return json_response(body)
 
 
 def stretch_of(rows: Iterable[T], wanted: Page, key: Callable[[T], str]) -> list[T]:

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from milepost.api.accepting import accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body, read_optional
-from milepost.api.cancelling import Cancellation, cancel_run
 from milepost.api.log_pages import LogPages
 from milepost.api.new_runs import MadeRun, NewRuns, RunCreate
 from milepost.api.paging import (
@@ -39,16 +39,20 @@ from milepost.api.stream import (
     TailResponse,
     parse_cursor,
 )
+from milepost.api.tool_usage_shown import show_tool_group
+from milepost.api.traces import spans_wanted
 from milepost.api.traces_shown import whole_trace
 from milepost.api.waiting import WAIT_S_MAX, await_run, wait_s
 from milepost.core.codec import usage_shown
 from milepost.core.errors import ConflictError, InvalidError
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.runtime.cancelling import Cancellation, cancel_run
 from milepost.runtime.journal import Ports
-from milepost.store import log, runs, schema, usage
+from milepost.store import log, runs, schema, tool_usage, usage
 from milepost.store.records import RunFilter
 from milepost.store.runs import Letter, RunRow
+from milepost.store.usage import UsageFilter
 from milepost.store.work import Work
 from milepost.telemetry.export import Exporter
 
@@ -110,11 +114,12 @@ class Runs:
         """List runs, the newest first."""
         allow(
             request, "limit", "after", "order", "status", "agent", "session_id", "user",
-            "created_after", "created_before", "metadata",
+            "created_after", "created_before", "metadata", "parent_run_id",
         )  # fmt: skip
         principal = principal_of(request)
         principal.require("runs:read")
         wanted = RunFilter(
+            parent_run_id=words(request, "parent_run_id"),
             status=choice(request, "status", STATUSES),
             agent=words(request, "agent"),
             session_id=words(request, "session_id"),
@@ -144,9 +149,9 @@ class Runs:
                 f"event {cursor.seq} is not written yet; the log ends at {head}",
                 code="cursor_ahead",
             )
-        media = _media(request)
+        media = accepted(request, "text/event-stream", "application/json", "application/x-ndjson")
         if request.method == "HEAD" and media != "application/json":
-            return _headers_of_a_stream(media)
+            return headers_of_a_stream(media)
         match media:
             case "application/json":
                 return await self._log_page(request, row, cursor)
@@ -201,18 +206,22 @@ class Runs:
 
     async def trace(self, request: Request) -> Response:
         """Show the run's trace, as `/v1/traces/{run_id}` does."""
-        allow(request)
+        allow(request, "type", "status")
         principal = principal_of(request)
         principal.require("runs:read")
-        trace = whole_trace(principal.tenant, request.path_params["run_id"])
+        wanted = spans_wanted(request)
+        trace = whole_trace(principal.tenant, request.path_params["run_id"], wanted)
         return json_response(await self._ports.store.read(trace))
 
     async def usage(self, request: Request) -> Response:
-        """Show what the run has used so far."""
+        """Show what the run has used so far, and what became of its tool calls."""
         allow(request)
         row = await self._found(request)
-        total = await self._ports.store.read(usage.total(row.tenant, row.id))
-        return json_response({"run_id": row.id, **usage_shown(total)})
+        read = self._ports.store.read
+        total = await read(usage.total(row.tenant, row.id))
+        by_tool = tool_usage.grouped(row.tenant, ["tool"], UsageFilter(run_id=row.id))
+        tools = [{"tool": group.key[0], **show_tool_group(group)} for group in await read(by_tool)]
+        return json_response({"run_id": row.id, **usage_shown(total), "tools": tools})
 
     async def _found(self, request: Request) -> RunRow:
         principal = principal_of(request)
@@ -298,29 +307,6 @@ def _sent_on(find: Work[RunRow], letter: Letter) -> Work[RunRow]:
         )
     yield from runs.deliver(row.tenant, row.id, letter)
     return (yield from runs.find(row.tenant, row.id))
-
-
-def _media(request: Request) -> str:
-    """Return which of the three forms `Accept` asks for; anything that takes all is streamed."""
-    accepted = request.headers.get("accept", "*/*")
-    offers = [part.partition(";")[0].strip().lower() for part in accepted.split(",")]
-    for offer in offers:
-        if offer in {"application/json", "application/x-ndjson"}:
-            return offer
-        if offer in {"text/event-stream", "text/*", "*/*", ""}:
-            return "text/event-stream"
-    raise InvalidError(
-        f"events come as text/event-stream, application/json or application/x-ndjson, not"
-        f" {accepted!r}",
-        code="not_acceptable",
-    )
-
-
-def _headers_of_a_stream(media: str) -> Response:
-    """Answer a HEAD: who wants no body waits for no run."""
-    answer = Response(media_type=media)
-    del answer.headers["content-length"]
-    return answer
 
 
 def _selection(request: Request) -> Selection:

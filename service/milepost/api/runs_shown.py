@@ -25,6 +25,7 @@ def show_run(row: RunRow) -> dict[str, Any]:
         "agent_id": row.agent_id,
         "agent_version": row.agent_version,
         "session_id": row.session_id,
+        "parent_run_id": row.parent_run_id,
         "user": row.user,
         "priority": row.lane,
         "created_at": rfc3339(row.created_ms),

@@ -16,6 +16,9 @@ from milepost.api.agents import Agents
 from milepost.api.approvals import Approvals
 from milepost.api.artifacts import Artifacts
 from milepost.api.audit import Audit
+from milepost.api.batches import Batches
+from milepost.api.budgets import Budgets
+from milepost.api.cache import Cache
 from milepost.api.edge import Edge
 from milepost.api.keys import Keys
 from milepost.api.paging import json_response
@@ -33,13 +36,16 @@ from milepost.api.tools import Tools
 from milepost.api.traces import Traces
 from milepost.api.usage import UsageSums
 from milepost.core.errors import MilepostError
+from milepost.providers.cache import ReplyCache
 from milepost.providers.catalog import Catalog
+from milepost.runtime.budgets import TenantBudgets
 from milepost.runtime.journal import Ports
-from milepost.runtime.permits import TenantPermissions
 from milepost.runtime.secrets import Vault
+from milepost.runtime.tenant_permissions import TenantPermissions
 from milepost.runtime.toolsets import Toolsets
 from milepost.store import queue
 from milepost.telemetry.export import Exporter
+from milepost.telemetry.metrics import CONTENT_TYPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,10 @@ class ApiParts:
     streams: Streams
     toolsets: Toolsets
     permissions: TenantPermissions
+    budgets: TenantBudgets
     providers: Catalog
+    cache: ReplyCache
+    rails: frozenset[str]
     access: Access
     vault: Vault
     slots: int
@@ -89,11 +98,12 @@ class Api:
     def _routes(self) -> list[BaseRoute]:
         parts = self._parts
         resources: tuple[Resource, ...] = (
-            Agents(parts.ports, parts.toolsets, parts.providers),
+            Agents(parts.ports, parts.toolsets, parts.providers, parts.rails),
             Runs(parts.ports, parts.streams, parts.exporter),
+            Batches(parts.ports, parts.streams),
             ClientTools(parts.ports, parts.toolsets),
             Sessions(parts.ports),
-            ToolPermissions(parts.ports, parts.permissions),
+            ToolPermissions(parts.ports, parts.permissions, parts.toolsets),
             Tools(parts.ports, parts.toolsets),
             ToolCalls(parts.ports, parts.toolsets, parts.exporter),
             ToolSources(parts.ports, parts.toolsets),
@@ -101,7 +111,9 @@ class Api:
             Approvals(parts.ports, parts.toolsets),
             Traces(parts.ports, parts.service_name),
             UsageSums(parts.ports),
+            Budgets(parts.ports, parts.budgets),
             Queue(parts.ports, parts.slots, parts.busy),
+            Cache(parts.ports, parts.cache),
             Keys(parts.ports, parts.access),
             Secrets(parts.ports, parts.vault),
             Audit(parts.ports),
@@ -137,9 +149,7 @@ class Api:
         parts = self._parts
         parts.ports.metrics.set_slots(parts.slots, parts.busy())
         load = await parts.ports.store.read(queue.load())
-        return Response(
-            parts.ports.metrics.render(load), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        return Response(parts.ports.metrics.render(load), media_type=CONTENT_TYPE)
 
     async def _contract(self, _: Request) -> Response:
         """Show the contract."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import cast
+from typing import Any, Protocol, cast
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -72,6 +72,22 @@ class Selection:
         return not self.types or any(fnmatchcase(kind, glob) for glob in self.types)
 
 
+class Followed(Protocol):
+    """What a stream shows, piece by piece. While a piece is out, `seq` says how far it goes."""
+
+    seq: int
+    ended: bool
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield whole frames until the last one."""
+
+    def close(self, farewell: bytes | None = None) -> None:
+        """End the stream soon, with a last word if there is one to say."""
+
+    def notice(self, kind: str, data: dict[str, Any]) -> bytes:
+        """Return an event about the stream itself."""
+
+
 class Tail:
     """Reads a run's log and what is being written, for one client, from its cursor on."""
 
@@ -103,6 +119,10 @@ class Tail:
         self._farewell = farewell
         if self._woken is not None:
             self._woken.set()
+
+    def notice(self, kind: str, data: dict[str, Any]) -> bytes:
+        """Return an event about the stream itself."""
+        return ephemeral(kind, self.run_id, data, None)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield whole frames, joined as they are ready, until the run's last event.
@@ -249,16 +269,16 @@ class Streams:
     """The streams that are open in this process, so that a draining server can end them."""
 
     def __init__(self) -> None:
-        self._tails: set[Tail] = set()
+        self._tails: set[Followed] = set()
         self._draining = False
 
-    def add(self, tail: Tail) -> None:
+    def add(self, tail: Followed) -> None:
         """Take note of an open stream; while draining it is told to leave at once."""
         self._tails.add(tail)
         if self._draining:
             self._dismiss(tail)
 
-    def discard(self, tail: Tail) -> None:
+    def discard(self, tail: Followed) -> None:
         """Forget a stream that has ended."""
         self._tails.discard(tail)
 
@@ -272,9 +292,8 @@ class Streams:
         """Return how many are open."""
         return len(self._tails)
 
-    def _dismiss(self, tail: Tail) -> None:
-        told = {"after_ms": RECONNECT_AFTER_MS}
-        tail.close(ephemeral("stream.reconnect", tail.run_id, told, None))
+    def _dismiss(self, tail: Followed) -> None:
+        tail.close(tail.notice("stream.reconnect", {"after_ms": RECONNECT_AFTER_MS}))
 
 
 class TailResponse:
@@ -283,7 +302,9 @@ class TailResponse:
     `on_gone` is called when the client leaves before the end, `release` in any case.
     """
 
-    def __init__(self, tail: Tail, streams: Streams, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, tail: Followed, streams: Streams, headers: dict[str, str] | None = None
+    ) -> None:
         self.on_gone: Callable[[], Awaitable[object]] | None = None
         self.release: Callable[[], None] | None = None
         self._tail = tail
@@ -348,7 +369,7 @@ class TailResponse:
     def _failure(self, scope: Scope, error: MilepostError) -> bytes:
         """Return the stream's own failure as an event: the status has been sent long ago."""
         told = problem_body(error, instance=scope["path"], request_id=scope["state"]["request_id"])
-        return ephemeral("error", self._tail.run_id, told, None)
+        return self._tail.notice("error", told)
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -368,8 +389,7 @@ class TailResponse:
         """Tell a client that reads too slowly where to come back; it may read this one day."""
         assert self._sender is not None
         self._sender.uncancel()
-        told = {"resume_after": self._delivered_seq}
-        lagged = ephemeral("stream.lagged", self._tail.run_id, told, None)
+        lagged = self._tail.notice("stream.lagged", {"resume_after": self._delivered_seq})
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORD_S):
                 await send(_body(lagged, more=False))

@@ -13,15 +13,16 @@ from milepost.api.bodies import Body, read_body
 from milepost.api.known_agents import AgentVersion
 from milepost.api.new_runs import NewRuns, RunCreate
 from milepost.api.paging import allow, json_response
-from milepost.api.requests import caller
+from milepost.api.requests import caller, principal_of
 from milepost.api.runs_shown import show_run
-from milepost.api.waiting import await_run, wait_s
+from milepost.api.waiting import attend_run, await_run, wait_s
 from milepost.core.codec import decode
 from milepost.core.errors import ConflictError, NotFoundError
 from milepost.core.events import ToolCallCompleted, ToolCallDenied, ToolCallFailed
 from milepost.core.json import Json
 from milepost.live.hub import QUEUE_BELL
 from milepost.providers.direct import written_call
+from milepost.runtime.cancelling import Cancellation, cancel_run
 from milepost.runtime.direct import direct_id, direct_name
 from milepost.runtime.journal import Ports
 from milepost.runtime.toolsets import Toolsets
@@ -32,6 +33,8 @@ from milepost.telemetry.export import Exporter
 from milepost.tools import Tool
 
 WAIT_S = 30
+STOPPED_WITHIN_S = 10
+UNATTENDED = "nobody waits for it any more"
 
 
 class ToolCallCreate(Body):
@@ -71,6 +74,8 @@ class ToolCalls:
             input=written_call(tool.name, body.arguments),
             session_id=body.session_id,
             user=body.user,
+            # For the case that this process dies while it waits.
+            deadline_s=waits_s + STOPPED_WITHIN_S if tool.no_background else None,
         )
         run_id = self._ports.new_id("run")
         made = await self._new_runs.queue(request, wanted, raw, run_id, agent)
@@ -79,13 +84,25 @@ class ToolCalls:
             headers["Idempotency-Replayed"] = "true"
         elif made.status == "queued":
             self._ports.hub.ring(QUEUE_BELL)
-        if waits_s:
+        if tool.no_background:
+            await self._attend(request, made.run_id, waits_s)
+        elif waits_s:
             await await_run(self._ports, tenant, made.run_id, waits_s, until_waiting=True)
         row = await self._ports.store.read(runs.find(tenant, made.run_id))
         if row.ended_ms is None or body.background:
             return json_response(show_run(row), 202, headers)
         entries = await self._ports.store.read(log.read_all(tenant, row.id))
         return json_response(_shown(row, entries), 200, headers)
+
+    async def _attend(self, request: Request, run_id: str, waits_s: int) -> None:
+        """Wait for the run's end, and stop it if it has none while somebody waits."""
+        principal = principal_of(request)
+        await attend_run(request, self._ports, run_id, waits_s)
+        row = await self._ports.store.read(runs.find(principal.tenant, run_id))
+        if row.ended_ms is None:
+            left = Cancellation(principal.tenant, run_id, principal.name, UNATTENDED)
+            await cancel_run(self._ports, left)
+            await await_run(self._ports, principal.tenant, run_id, STOPPED_WITHIN_S)
 
     async def _tool(self, tenant: str, name: str) -> Tool:
         tool = (await self._toolsets.of(tenant)).get(name)

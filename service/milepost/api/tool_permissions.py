@@ -1,4 +1,4 @@
-"""`/v1/tools/permissions`: to whom a tenant permits which tools."""
+"""`/v1/tool_permissions`: to whom a tenant permits which tools."""
 
 from typing import Annotated, Any
 
@@ -15,11 +15,13 @@ from milepost.api.paging import allow, json_response
 from milepost.api.requests import caller
 from milepost.live.frames import rfc3339
 from milepost.runtime.journal import Ports
-from milepost.runtime.permits import TenantPermissions
+from milepost.runtime.tenant_permissions import TenantPermissions
+from milepost.runtime.toolsets import Toolsets
 from milepost.store import audit, permissions
 from milepost.store.audit import AuditRow
 from milepost.store.permissions import PermissionsRow
 from milepost.store.work import Work
+from milepost.tools import Registry
 from milepost.tools.definition import SCOPE_PREFIX
 
 ENTRIES_MAX = 1_000
@@ -31,7 +33,7 @@ Permitted = Annotated[
 
 
 class ToolPermissionsBody(Body):
-    """What `PUT /v1/tools/permissions` takes: the whole map."""
+    """What `PUT /v1/tool_permissions` takes: the whole map."""
 
     permissions: Annotated[
         dict[ToolName, Annotated[list[Permitted], Field(max_length=ENTRIES_MAX)]],
@@ -48,25 +50,31 @@ class ToolPermissionsBody(Body):
 
 
 class ToolPermissions:
-    """A tenant's own map. It narrows what the tools themselves permit, and widens nothing."""
+    """A tenant's own map. It narrows what the tools themselves permit, and widens nothing.
 
-    def __init__(self, ports: Ports, known: TenantPermissions) -> None:
+    Names that no tool has are kept, and told: a tool may come later, or come back, and must not be
+    open to everybody until then.
+    """
+
+    def __init__(self, ports: Ports, known: TenantPermissions, toolsets: Toolsets) -> None:
         self._ports = ports
         self._known = known
+        self._toolsets = toolsets
 
     @property
     def routes(self) -> list[Route]:
         """What is served."""
         return [
-            Route("/v1/tools/permissions", self.get, methods=["GET"]),
-            Route("/v1/tools/permissions", self.put, methods=["PUT"]),
+            Route("/v1/tool_permissions", self.get, methods=["GET"]),
+            Route("/v1/tool_permissions", self.put, methods=["PUT"]),
         ]
 
     async def get(self, request: Request) -> Response:
         """Show the map."""
         allow(request)
         principal = caller(request, "admin")
-        return _shown(await self._ports.store.read(permissions.get(principal.tenant)))
+        row = await self._ports.store.read(permissions.get(principal.tenant))
+        return _shown(row, await self._toolsets.of(principal.tenant))
 
     async def put(self, request: Request) -> Response:
         """Put another map in the place of the present one, as a whole."""
@@ -80,7 +88,7 @@ class ToolPermissions:
             lambda row: self._ports.store.write(_kept(row, said, self._act(principal, said))),
         )
         self._known.forget(principal.tenant)
-        return _shown(row)
+        return _shown(row, await self._toolsets.of(principal.tenant))
 
     def _act(self, principal: Principal, said: str) -> AuditRow:
         return AuditRow(
@@ -103,7 +111,12 @@ def _kept(row: PermissionsRow, said: str, act: AuditRow) -> Work[PermissionsRow]
     return changed
 
 
-def _shown(row: PermissionsRow) -> Response:
+def _shown(row: PermissionsRow, tools: Registry) -> Response:
     updated: Any = None if row.updated_ms is None else rfc3339(row.updated_ms)
-    shown = {"permissions": orjson.loads(row.permissions), "updated_at": updated}
+    listed = orjson.loads(row.permissions)
+    shown = {
+        "permissions": listed,
+        "unknown": sorted(name for name in listed if name not in tools),
+        "updated_at": updated,
+    }
     return json_response(shown, headers={"ETag": etag(row)})

@@ -1,6 +1,7 @@
 """`/v1/tools`: what agents may be given, and how it has fared."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -9,6 +10,7 @@ from starlette.routing import Route
 
 from milepost.api.paging import allow, flag, json_response, listed, page, stretch_of
 from milepost.api.requests import caller
+from milepost.api.tool_usage_shown import success_rate
 from milepost.core.errors import NotFoundError
 from milepost.core.json import Json
 from milepost.providers.tokens import estimate
@@ -74,10 +76,17 @@ def _statistics(calls: Sequence[CallRow], denied: int) -> dict[str, Json]:
     took_ms = sorted(call.took_ms for call in calls)
     chars = [call.result_chars for call in calls if call.result_chars is not None]
     mean_chars = round(sum(chars) / len(chars)) if chars else None
+    failures = [call for call in calls if call.status == "error"]
     return {
         "calls": len(calls),
-        "failures": sum(call.failed for call in calls),
+        "failures": len(failures),
+        "failures_by_code": dict(Counter(call.code or "unknown" for call in failures)),
+        "success_rate": success_rate(sum(call.status == "ok" for call in calls), len(calls)),
         "denied": denied,
+        "coerced": sum(call.coerced for call in calls),
+        "cached": sum(call.cached for call in calls),
+        "chunks": sum(call.chunks for call in calls),
+        "parameters": dict(Counter(name for call in calls for name in call.parameters)),
         "p50_ms": _percentile(took_ms, 0.50),
         "p95_ms": _percentile(took_ms, 0.95),
         "result_chars_mean": mean_chars,

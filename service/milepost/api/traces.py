@@ -1,5 +1,7 @@
 """`/v1/traces`: what runs did, how long it took and what it cost."""
 
+from typing import get_args
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,7 +20,9 @@ from milepost.api.paging import (
 )
 from milepost.api.requests import caller
 from milepost.api.runs_shown import STATUSES
-from milepost.api.traces_shown import show_trace, whole_trace
+from milepost.api.traces_shown import SpanFilter, show_trace, whole_trace
+from milepost.core.errors import InvalidError
+from milepost.core.spans import SpanKind, SpanStatus
 from milepost.core.usage import NANOS_PER_MICRO
 from milepost.runtime.journal import Ports
 from milepost.store import runs, traces
@@ -27,6 +31,7 @@ from milepost.store.traces import TraceFilter
 from milepost.telemetry.otlp_json import otlp_json
 
 BOUND_MAX = 10**15
+KINDS = get_args(SpanKind)
 
 
 class Traces:
@@ -60,15 +65,29 @@ class Traces:
 
     async def get(self, request: Request) -> Response:
         """Show a run's trace, as JSON or as the OTLP document that a collector takes."""
-        allow(request, "format")
+        allow(request, "format", "type", "status")
         principal = caller(request, "runs:read")
         run_id = request.path_params["run_id"]
-        store = self._ports.store
+        store, wanted = self._ports.store, spans_wanted(request)
         if choice(request, "format", ("json", "otlp")) == "otlp":
             await store.read(runs.find(principal.tenant, run_id))
             spans = await store.read(traces.spans(principal.tenant, run_id))
-            return json_response(otlp_json(spans, service_name=self._service_name))
-        return json_response(await store.read(whole_trace(principal.tenant, run_id)))
+            chosen = [span for span in spans if wanted.has(span)]
+            return json_response(otlp_json(chosen, service_name=self._service_name))
+        return json_response(await store.read(whole_trace(principal.tenant, run_id, wanted)))
+
+
+def spans_wanted(request: Request) -> SpanFilter:
+    """Return which spans of a trace the query asks for."""
+    text = words(request, "type") or ""
+    kinds = tuple(part.strip() for part in text.split(",") if part.strip())
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InvalidError(
+                f"there is no type of step {kind!r}; there are: {', '.join(KINDS)}",
+                code="bad_query",
+            )
+    return SpanFilter(kinds, choice(request, "status", get_args(SpanStatus)))
 
 
 def _wanted(request: Request) -> TraceFilter:

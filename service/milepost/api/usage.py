@@ -10,11 +10,13 @@ from starlette.routing import Route
 
 from milepost.api.paging import allow, json_response, metadata, moment_ms, words
 from milepost.api.requests import caller
+from milepost.api.tool_usage_shown import show_tool_group
 from milepost.core.codec import usage_shown
 from milepost.core.errors import InvalidError
 from milepost.runtime.journal import Ports
-from milepost.store import usage
-from milepost.store.usage import ToolGroup, UsageFilter, UsageGroup
+from milepost.store import tool_usage, usage
+from milepost.store.tool_usage import ToolGroup
+from milepost.store.usage import UsageFilter, UsageGroup
 
 GROUP_BY_MAX = 8
 GROUPS = ("day", "hour", "agent", "model", "tool", "session", "user", "tenant")
@@ -53,8 +55,8 @@ class UsageSums:
         )
         data: list[dict[str, Any]]
         if _is_about_tools(group_by, wanted):
-            tools = await self._ports.store.read(usage.tools(principal.tenant, group_by, wanted))
-            data = [_show_tools(group_by, group) for group in tools]
+            tools = tool_usage.grouped(principal.tenant, group_by, wanted)
+            data = [_show_tools(group_by, group) for group in await self._ports.store.read(tools)]
         else:
             found = await self._ports.store.read(usage.grouped(principal.tenant, group_by, wanted))
             data = [_show(group_by, group) for group in found]
@@ -95,10 +97,4 @@ def _show(group_by: Sequence[str], group: UsageGroup) -> dict[str, Any]:
 
 
 def _show_tools(group_by: Sequence[str], group: ToolGroup) -> dict[str, Any]:
-    return {
-        **dict(zip(group_by, group.key, strict=True)),
-        "runs": group.runs,
-        "tool_calls": group.calls,
-        "failures": group.failures,
-        "duration_ms": group.duration_ms,
-    }
+    return {**dict(zip(group_by, group.key, strict=True)), **show_tool_group(group)}

@@ -6,6 +6,7 @@ import re
 from starlette.requests import Request
 
 from milepost.api.paging import integer
+from milepost.api.requests import principal_of
 from milepost.api.stream import Cursor, Selection, Tail
 from milepost.runtime.journal import Ports
 
@@ -32,3 +33,24 @@ async def await_run(
                 pass
     except TimeoutError:
         return
+
+
+async def attend_run(request: Request, ports: Ports, run_id: str, timeout_s: float) -> None:
+    """Wait for the run's end, as long as there is time and the client is there."""
+    tenant = principal_of(request).tenant
+    waiting = asyncio.ensure_future(await_run(ports, tenant, run_id, timeout_s))
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            waiting.result()
+    finally:
+        waiting.cancel()
+        leaving.cancel()
+        await asyncio.gather(waiting, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client has hung up; its body was read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

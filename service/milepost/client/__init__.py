@@ -3,12 +3,29 @@
 from milepost.client.blocking import BlockingMilepost
 from milepost.client.milepost import Milepost
 from milepost.client.patience import Patience
-from milepost.client.shapes import Agent, Approval, Event, Page, Run, Session
+from milepost.client.shapes import (
+    Agent,
+    Approval,
+    Batch,
+    BatchProgress,
+    BatchResult,
+    Budget,
+    BudgetCounter,
+    Event,
+    Page,
+    Run,
+    Session,
+)
 
 __all__ = [
     "Agent",
     "Approval",
+    "Batch",
+    "BatchProgress",
+    "BatchResult",
     "BlockingMilepost",
+    "Budget",
+    "BudgetCounter",
     "Event",
     "Milepost",
     "Page",

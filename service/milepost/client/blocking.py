@@ -8,6 +8,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from milepost.client.agents import Agents
 from milepost.client.approvals import Approvals
+from milepost.client.batches import Batches
+from milepost.client.budgets import Budgets
 from milepost.client.milepost import BASE_URL, PATIENCE, Milepost
 from milepost.client.patience import Patience
 from milepost.client.runs import Runs
@@ -124,10 +126,25 @@ class BlockingRuns(_Blocking[Runs]):
     get = _blocking(Runs.get)
     list = _blocking(Runs.list)
     cancel = _blocking(Runs.cancel)
+    tool_results = _blocking(Runs.tool_results)
     stream = _iterating(Runs.stream)
     wait = _blocking(Runs.wait)
     trace = _blocking(Runs.trace)
     usage = _blocking(Runs.usage)
+
+
+class BlockingBatches(_Blocking[Batches]):
+    """`Batches`, blocking."""
+
+    create = _blocking(Batches.create)
+    upload = _blocking(Batches.upload)
+    get = _blocking(Batches.get)
+    list = _blocking(Batches.list)
+    cancel = _blocking(Batches.cancel)
+    delete = _blocking(Batches.delete)
+    stream = _iterating(Batches.stream)
+    wait = _blocking(Batches.wait)
+    results = _iterating(Batches.results)
 
 
 class BlockingApprovals(_Blocking[Approvals]):
@@ -161,6 +178,17 @@ class BlockingSessions(_Blocking[Sessions]):
     runs = _blocking(Sessions.runs)
 
 
+class BlockingBudgets(_Blocking[Budgets]):
+    """`Budgets`, blocking."""
+
+    create = _blocking(Budgets.create)
+    get = _blocking(Budgets.get)
+    list = _blocking(Budgets.list)
+    counters = _blocking(Budgets.counters)
+    update = _blocking(Budgets.update)
+    delete = _blocking(Budgets.delete)
+
+
 class BlockingMilepost:
     """A server, by its resources, for code without an event loop. Close it, or use `with`."""
 
@@ -174,9 +202,11 @@ class BlockingMilepost:
         self._client = Milepost(base_url, api_key, patience=patience)
         self._loop = _Loop()
         self.runs = BlockingRuns(self._client.runs, self._loop)
+        self.batches = BlockingBatches(self._client.batches, self._loop)
         self.approvals = BlockingApprovals(self._client.approvals, self._loop)
         self.agents = BlockingAgents(self._client.agents, self._loop)
         self.sessions = BlockingSessions(self._client.sessions, self._loop)
+        self.budgets = BlockingBudgets(self._client.budgets, self._loop)
 
     def __enter__(self) -> Self:
         """Give the client itself."""

@@ -1,21 +1,49 @@
-"""Following a run across broken connections, restarts of its server, and drains."""
+"""Following a stream across broken connections, restarts of its server, and drains."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import get_args
+from typing import Generic, Protocol, TypeVar, get_args
 
 import httpx2
 import orjson
 
-from milepost.client.position import Position
 from milepost.client.shapes import Event
-from milepost.client.transport import Params, Transport, asked_s, quoted
+from milepost.client.transport import Params, Transport, asked_s
 from milepost.core.errors import ApiError, MilepostError
 from milepost.core.events import Terminal
 
 TERMINAL = frozenset(kind.type for kind in get_args(Terminal))
+
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+E_contra = TypeVar("E_contra", contravariant=True)
+
+
+class Place(Protocol[E_co]):
+    """Where a client is in a stream. `id` is what the server is told when it is asked again."""
+
+    @property
+    def id(self) -> str | None:
+        """The last id seen."""
+
+    def take(self, frame: httpx2.ServerSentEvent) -> E_co | None:
+        """Return what is new in a frame, or None."""
+
+
+class Choice(Protocol[E_contra]):
+    """What of a stream a caller wants."""
+
+    @property
+    def params(self) -> Params:
+        """What to ask the server for: always that, too, that says that it is over."""
+
+    def has(self, event: E_contra) -> bool:
+        """Say whether the caller wants this one."""
+
+    def ends_at(self, event: E_contra) -> bool:
+        """Say whether nothing follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +77,19 @@ class Wanted:
         return TERMINAL | {"run.waiting"} if self.until_waiting else TERMINAL
 
 
-class Following:
-    """One way through a run's log, from `after` to its end."""
+class Following(Generic[E]):
+    """One way through a stream, from a place in it to its end."""
 
-    def __init__(
-        self, transport: Transport, run_id: str, wanted: Wanted, after: str | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, path: str, wanted: Choice[E], place: Place[E]) -> None:
         self._transport = transport
-        self._path = f"/v1/runs/{quoted(run_id)}/events"
+        self._path = path
         self._wanted = wanted
-        self._position = Position(after)
+        self._position = place
         self._over = False
         self._retry_s: float | None = None
         self._asked_s: float | None = None
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[E, None]:
         """Yield each event once and in order, however often the connection breaks.
 
         Raises `ApiError`, and `UnavailableError` when the server stays away.
@@ -89,7 +115,7 @@ class Following:
                 raise lost
             await self._transport.pause(failures, self._asked(lost))
 
-    async def _connection(self) -> AsyncGenerator[Event, None]:
+    async def _connection(self) -> AsyncGenerator[E, None]:
         """Yield what is new on one connection, until it ends for whatever reason."""
         place = self._position.id
         try:

@@ -5,6 +5,8 @@ from typing import Self
 
 from milepost.client.agents import Agents
 from milepost.client.approvals import Approvals
+from milepost.client.batches import Batches
+from milepost.client.budgets import Budgets
 from milepost.client.patience import Patience
 from milepost.client.runs import Runs
 from milepost.client.sessions import Sessions
@@ -34,9 +36,11 @@ class Milepost:
     ) -> None:
         self._transport = Transport(base_url, api_key, patience)
         self.runs = Runs(self._transport)
+        self.batches = Batches(self._transport)
         self.approvals = Approvals(self._transport)
         self.agents = Agents(self._transport)
         self.sessions = Sessions(self._transport)
+        self.budgets = Budgets(self._transport)
 
     async def __aenter__(self) -> Self:
         """Give the client itself."""

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 from milepost.client.following import Following, Wanted
+from milepost.client.position import Position
 from milepost.client.shapes import Event, Page, Run, RunStatus, paged, shaped
 from milepost.client.transport import Transport, filtered, quoted
 
 WAIT_S = 300.0
 WAIT_STEP_S = 30
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunOptions(TypedDict, total=False):
@@ -67,6 +70,24 @@ class Runs:
         body = {"reason": reason}
         return shaped(Run, await self._transport.post(f"/v1/runs/{quoted(run_id)}/cancel", body))
 
+    async def tool_results(
+        self,
+        run_id: str,
+        results: Mapping[str, Any] = _NONE,
+        *,
+        errors: Mapping[str, str] = _NONE,
+    ) -> Run:
+        """Bring what came of calls of client-side tools, by their ids: results of any JSON type.
+
+        `errors` say to the model why a call came to nothing. All of it counts, or none.
+        """
+        said = [
+            *({"call_id": call_id, "result": result} for call_id, result in results.items()),
+            *({"call_id": call_id, "error": error} for call_id, error in errors.items()),
+        ]
+        path = f"/v1/runs/{quoted(run_id)}/tool_results"
+        return shaped(Run, await self._transport.post(path, {"results": said}))
+
     def stream(
         self,
         run_id: str,
@@ -82,7 +103,8 @@ class Runs:
         `until_waiting` ends the stream, too, when the run begins to wait for somebody.
         """
         wanted = Wanted(types, deltas, until_waiting)
-        return Following(self._transport, run_id, wanted, after).events()
+        path = f"/v1/runs/{quoted(run_id)}/events"
+        return Following(self._transport, path, wanted, Position(after)).events()
 
     async def wait(self, run_id: str, *, timeout_s: float = WAIT_S) -> Run:
         """Return the run once it has ended. Raises `TimeoutError`."""

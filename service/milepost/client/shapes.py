@@ -9,8 +9,11 @@ T = TypeVar("T")
 RunStatus = Literal[
     "queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled", "expired"
 ]
+BatchStatus = Literal["running", "cancelling", "completed", "cancelled"]
 ApprovalStatus = Literal["pending", "approved", "denied", "expired", "withdrawn", "superseded"]
 Decision = Literal["approve", "deny"]
+BudgetScope = Literal["tenant", "user", "agent", "session"]
+BudgetPeriod = Literal["total", "hour", "day", "month"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,73 @@ class Run:
     def text(self) -> str | None:
         """The answer, once there is one."""
         return None if self.output is None else self.output.get("text")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Many runs of one agent. `counts` says how many of its items are in which status."""
+
+    id: str
+    status: BatchStatus
+    agent: str
+    agent_version: int
+    concurrency: int
+    created_at: str
+    ended_at: str | None
+    user: str | None
+    counts: Mapping[str, int]
+    done: int
+    usage: Mapping[str, Any]
+    metadata: Mapping[str, str]
+    raw: Mapping[str, Any]
+
+    @property
+    def ended(self) -> bool:
+        """Say whether all of its items are over."""
+        return self.ended_at is not None
+
+    @property
+    def total(self) -> int:
+        """How many items it has."""
+        return self.counts["total"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What became of a batch's item; what its end brought is None until then."""
+
+    index: int
+    custom_id: str | None
+    run_id: str | None
+    status: RunStatus
+    output: Mapping[str, Any] | None
+    usage: Mapping[str, Any] | None
+    finish_reason: str | None
+    error: Mapping[str, Any] | None
+    raw: Mapping[str, Any]
+
+    @property
+    def text(self) -> str | None:
+        """The answer, if there is one."""
+        return None if self.output is None else self.output.get("text")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """How far a batch is, whole in itself; `done` of its `total` items are over.
+
+    `id` is the position behind it: the `after` of whoever goes on from here.
+    """
+
+    type: str
+    batch_id: str
+    status: BatchStatus
+    done: int
+    total: int
+    counts: Mapping[str, int]
+    usage: Mapping[str, Any]
+    id: str
+    time: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +166,35 @@ class Session:
     created_at: str
     updated_at: str
     metadata: Mapping[str, str]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of what calls take there may be in a period. `scope_value` is None for each one."""
+
+    id: str
+    scope: BudgetScope
+    scope_value: str | None
+    period: BudgetPeriod
+    limits: Mapping[str, int | None]
+    warn_at: float
+    version: int
+    created_at: str
+    updated_at: str
+    metadata: Mapping[str, str]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCounter:
+    """What is counted, as far as there is a limit to it, for one user, agent or session."""
+
+    scope_value: str | None
+    resets_at: str | None
+    spent: Mapping[str, Any]
+    reserved: Mapping[str, Any]
+    remaining: Mapping[str, Any]
     raw: Mapping[str, Any]
 
 

@@ -22,6 +22,7 @@ EVENT_BYTES_MAX = 16 * 1_048_576
 JITTER = 0.2
 SHOWN_MAX = 200
 
+JSON, JSON_LINES = "application/json", "application/x-ndjson"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # A POST carries an idempotency key; what else changes something is not sent twice.
 _REPEATABLE = frozenset({"GET", "POST"})
@@ -64,11 +65,13 @@ class Transport:
         *,
         params: Params | None = None,
         body: Mapping[str, Any] | None = None,
+        lines: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Return the decoded answer, or None for an empty one."""
-        sent = {**_headers(method, body), **(headers or {})}
-        content = None if body is None else orjson.dumps(body)
+        """Return the decoded answer, or None for an empty one; `lines` is a body of JSON lines."""
+        content = lines if body is None else orjson.dumps(body)
+        media = None if content is None else JSON_LINES if body is None else JSON
+        sent = {**_headers(method, media), **(headers or {})}
         for failures in itertools.count(1):
             error: MilepostError
             try:
@@ -193,10 +196,10 @@ def _authorization(api_key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"}
 
 
-def _headers(method: str, body: Mapping[str, Any] | None) -> dict[str, str]:
-    headers = {"Accept": "application/json"}
-    if body is not None:
-        headers["Content-Type"] = "application/json"
+def _headers(method: str, media: str | None) -> dict[str, str]:
+    headers = {"Accept": JSON}
+    if media is not None:
+        headers["Content-Type"] = media
     if method == "POST":
         headers["Idempotency-Key"] = uuid.uuid4().hex
     return headers

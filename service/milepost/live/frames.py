@@ -9,6 +9,8 @@ import orjson
 TERMINAL = frozenset(
     {"run.completed", "run.incomplete", "run.failed", "run.cancelled", "run.expired"}
 )
+# After these a run needs no worker: it is over, or waits for somebody.
+AT_REST = TERMINAL | {"run.waiting"}
 
 
 @functools.lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from milepost.live.frames import Frame
+from milepost.live.frames import AT_REST, Frame
 
 RING_MAX = 256
 
@@ -181,6 +181,8 @@ class Hub:
             tail.wake()
         if self.link:
             self.link.published(run_id, frames[-1].seq)
+        if frames[-1].type in AT_REST:
+            self.chime(BATCHES_BELL)
 
     def hint(self, run_id: str, seq: int) -> None:
         """Take note that the run's log reaches to `seq`, by whomever."""
@@ -257,8 +259,16 @@ class Hub:
 
 
 QUEUE_BELL = "queue"
+BATCHES_BELL = "batches"
+"""Rung when a batch is new or was cancelled, and in a process whose run came to rest: its batch, if
+it has one, may begin another."""
 
 
 def inbox_bell(run_id: str) -> str:
     """Return the bell that says that something came in for the run."""
     return f"inbox:{run_id}"
+
+
+def batch_bell(batch_id: str) -> str:
+    """Return the bell that says that the batch is another than before."""
+    return f"batch:{batch_id}"

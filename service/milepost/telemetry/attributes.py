@@ -5,37 +5,62 @@ said to and by models and tools (`content`) is given only where the installation
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 import orjson
 
-from milepost.core.events import InputMessage, MessageCompleted, Output
+from milepost.core.events import (
+    ChildRunEnded,
+    ChildRunStarted,
+    GuardedPlace,
+    InputMessage,
+    InputScreened,
+    MessageCompleted,
+    Output,
+    RunQueued,
+    ToolCallCompleted,
+    ToolCallScreened,
+    ToolCallStarted,
+)
 from milepost.core.json import Json
-from milepost.core.spans import Attribute
+from milepost.core.spans import CACHE_HIT, CALL_ID, CHUNKS, COERCED, PARAMETERS, Attribute
 from milepost.core.usage import Usage
 
 CONTENT_CHARS_MAX = 8_192
+PARAMETERS_MAX = 32
+PARAMETER_CHARS_MAX = 64
 
-ERROR_TYPE = "error.type"
+INPUT = "gen_ai.input.messages"
 FIRST_CHUNK_S = "gen_ai.response.time_to_first_chunk"
 LINKED_SPAN_ID = "milepost.linked_span_id"
+MESSAGE_ID = "milepost.message_id"
 RUN_ID = "milepost.run_id"
 
 Attributes = Mapping[str, Attribute]
 
 
-def agent_attributes(agent: str, session_id: str, provider: str) -> Attributes:
-    """Return who is invoked, and in which conversation."""
-    return {
+def agent_attributes(event: RunQueued, provider: str) -> Attributes:
+    """Return who is invoked, in which conversation, and by which call of which run, if by one."""
+    told = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": provider,
-        "gen_ai.agent.name": agent,
-        "gen_ai.conversation.id": session_id,
+        "gen_ai.agent.name": event.agent,
+        "gen_ai.agent.id": event.agent_id,
+        "gen_ai.agent.version": str(event.agent_version),
+        "gen_ai.conversation.id": event.session_id,
     }
+    if event.parent is None:
+        return told
+    above = {
+        "milepost.parent_run_id": event.parent.run_id,
+        "milepost.parent_call_id": event.parent.call_id,
+    }
+    return {**told, **above}
 
 
-def version_attributes(agent_id: str, agent_version: int) -> Attributes:
-    """Return which version of the agent a run is pinned to."""
-    return {"gen_ai.agent.id": agent_id, "gen_ai.agent.version": str(agent_version)}
+def metadata_attributes(metadata: Mapping[str, str]) -> Attributes:
+    """Return the labels that the run was given."""
+    return {f"milepost.metadata.{key}": value for key, value in metadata.items()}
 
 
 def chat_attributes(provider: str, model: str) -> Attributes:
@@ -47,15 +72,53 @@ def chat_attributes(provider: str, model: str) -> Attributes:
     }
 
 
-def tool_attributes(name: str, call_id: str, attempt: int) -> Attributes:
-    """Return which tool is run, and for which call."""
-    return {
+def tool_attributes(event: ToolCallStarted, name: str, given: Iterable[str]) -> Attributes:
+    """Return which tool is run for which call, with which of its parameters."""
+    told: dict[str, Attribute] = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
-        "gen_ai.tool.call.id": call_id,
+        CALL_ID: event.call_id,
         "gen_ai.tool.type": "function",
-        "milepost.tool.attempt": attempt,
+        "milepost.tool.attempt": event.attempt,
     }
+    if names := tuple(key[:PARAMETER_CHARS_MAX] for key in islice(given, PARAMETERS_MAX)):
+        told[PARAMETERS] = names
+    if event.coerced:
+        told[COERCED] = len(event.coerced)
+    return told
+
+
+def outcome_attributes(event: ToolCallCompleted) -> Attributes:
+    """Return what was unusual about how a tool came to its result."""
+    told: dict[str, Attribute] = {}
+    if event.cached:
+        told[CACHE_HIT] = True
+    if event.chunks:
+        told[CHUNKS] = event.chunks
+    return told
+
+
+def child_attributes(event: ChildRunStarted | ChildRunEnded) -> Attributes:
+    """Return which run a call has become, and how that ended."""
+    match event:
+        case ChildRunStarted(run_id=run_id):
+            return {"milepost.child_run.id": run_id}
+        case ChildRunEnded(status=status):
+            return {"milepost.child_run.status": status}
+
+
+def screening_attributes(place: GuardedPlace, call_id: str | None = None) -> Attributes:
+    """Return what the guardrails look at."""
+    told: dict[str, Attribute] = {"milepost.guardrail.place": place}
+    if call_id:
+        told[CALL_ID] = call_id
+    return told
+
+
+def screened_attributes(event: InputScreened | ToolCallScreened) -> Attributes:
+    """Return what the guardrails made of it, and what a model took that helped."""
+    told: dict[str, Attribute] = {"milepost.guardrail.blocked": event.blocked is not None}
+    return {**told, **usage_attributes(event.usage)} if event.usage != Usage() else told
 
 
 def reply_attributes(event: MessageCompleted) -> Attributes:
@@ -91,7 +154,7 @@ def usage_attributes(usage: Usage) -> Attributes:
 def input_content(messages: Iterable[InputMessage]) -> Attributes:
     """Return what the run was asked."""
     turns = [_turn(message.role, message.content) for message in messages]
-    return {"gen_ai.input.messages": orjson.dumps(turns).decode()}
+    return {INPUT: orjson.dumps(turns).decode()}
 
 
 def reply_content(event: MessageCompleted) -> Attributes:

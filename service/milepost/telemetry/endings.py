@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 
 from milepost.core.events import (
+    Event,
     Failure,
+    InputScreened,
+    InputScreening,
     MessageAborted,
     MessageCompleted,
     RunCancelled,
@@ -17,18 +20,23 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallInterrupted,
+    ToolCallScreened,
+    ToolCallScreening,
     ToolResultCompressed,
+    ToolResultCompressing,
 )
-from milepost.core.spans import SpanStatus
+from milepost.core.spans import ERROR_TYPE, SpanStatus
 from milepost.telemetry.attributes import (
-    ERROR_TYPE,
     Attributes,
+    outcome_attributes,
     output_content,
     reply_attributes,
     reply_content,
     result_content,
+    screened_attributes,
     usage_attributes,
 )
+from milepost.telemetry.keys import INPUT_SCREENING, screening_of, summary_of
 
 CANCELLED_CODE = "cancelled"
 
@@ -51,34 +59,30 @@ WORKER_LOST = Ending("error", "its worker died", {ERROR_TYPE: "worker_lost"})
 HANDED_OVER = Ending("ok", attributes={"milepost.run.status": "retrying"})
 
 
-def message_ending(event: MessageEnd, *, content: bool) -> Ending:
-    """Return how a model call ended."""
+def ended_by(event: Event, *, content: bool) -> tuple[str, Ending] | None:
+    """Return the key of what ends with the event, if it is open, and how it ends.
+
+    Whatever begins once more was let go of by its first worker.
+    """
     match event:
-        case MessageCompleted():
-            said = reply_content(event) if content else {}
-            return Ending("ok", attributes={**reply_attributes(event), **said})
-        case MessageAborted(error=error):
-            return CANCELLED if error is None else _failed(error)
-
-
-def call_ending(event: CallEnd, *, content: bool) -> Ending:
-    """Return how a tool call ended."""
-    match event:
-        case ToolCallCompleted(result=result):
-            return Ending("ok", attributes=result_content(result) if content else {})
-        case ToolCallFailed(error=error):
-            return CANCELLED if error.code == CANCELLED_CODE else _failed(error)
-        case ToolCallInterrupted():
-            return WORKER_LOST
-
-
-def summary_ending(event: ToolResultCompressed) -> Ending:
-    """Return how a model call ended that was to make a result shorter."""
-    spent = usage_attributes(event.usage)
-    if event.fallback is None:
-        return Ending("ok", attributes=spent)
-    told = {**spent, ERROR_TYPE: "compression_failed"}
-    return Ending("error", f"compression failed: {event.fallback}", told)
+        case MessageCompleted() | MessageAborted():
+            return event.message_id, _message(event, content=content)
+        case ToolCallCompleted() | ToolCallFailed() | ToolCallInterrupted():
+            return event.call_id, _call(event, content=content)
+        case InputScreening():
+            return INPUT_SCREENING, CANCELLED
+        case InputScreened():
+            return INPUT_SCREENING, Ending("ok", attributes=screened_attributes(event))
+        case ToolCallScreening():
+            return screening_of(event.call_id), CANCELLED
+        case ToolCallScreened():
+            return screening_of(event.call_id), Ending("ok", attributes=screened_attributes(event))
+        case ToolResultCompressing():
+            return summary_of(event.call_id), CANCELLED
+        case ToolResultCompressed():
+            return summary_of(event.call_id), _summary(event)
+        case _:
+            return None
 
 
 def stretch_ending(event: StretchEnd, *, content: bool) -> Ending:
@@ -93,16 +97,45 @@ def stretch_ending(event: StretchEnd, *, content: bool) -> Ending:
         case RunIncomplete(reason=reason, output=output):
             return _stretch("incomplete", reason, output_content(output) if content else {})
         case RunFailed(error):
-            return _ended("failed", _failed(error))
+            return _ended("failed", failed(error))
         case RunCancelled():
             return _ended("cancelled", CANCELLED)
         case RunExpired(limit):
             expired = Failure("expired", f"the run reached its {limit}")
-            return _ended("expired", _failed(expired))
+            return _ended("expired", failed(expired))
 
 
-def _failed(error: Failure) -> Ending:
+def failed(error: Failure) -> Ending:
+    """Return the end of what came to nothing."""
     return Ending("error", error.message, {ERROR_TYPE: error.code})
+
+
+def _message(event: MessageEnd, *, content: bool) -> Ending:
+    match event:
+        case MessageCompleted():
+            said = reply_content(event) if content else {}
+            return Ending("ok", attributes={**reply_attributes(event), **said})
+        case MessageAborted(error=error):
+            return CANCELLED if error is None else failed(error)
+
+
+def _call(event: CallEnd, *, content: bool) -> Ending:
+    match event:
+        case ToolCallCompleted(result=result):
+            told = result_content(result) if content else {}
+            return Ending("ok", attributes={**outcome_attributes(event), **told})
+        case ToolCallFailed(error=error):
+            return CANCELLED if error.code == CANCELLED_CODE else failed(error)
+        case ToolCallInterrupted():
+            return WORKER_LOST
+
+
+def _summary(event: ToolResultCompressed) -> Ending:
+    spent = usage_attributes(event.usage)
+    if event.fallback is None:
+        return Ending("ok", attributes=spent)
+    told = {**spent, ERROR_TYPE: "compression_failed"}
+    return Ending("error", f"compression failed: {event.fallback}", told)
 
 
 def _stretch(status: str, reason: str, said: Attributes | None = None) -> Ending:

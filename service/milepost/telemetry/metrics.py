@@ -141,7 +141,7 @@ class Metrics:
                 tool = self._tool_label(span.tool or "")
                 self._child(self._tool_calls, tool, span.status).inc()
                 self._child(self._tool_duration, tool).observe(duration_s)
-            case "invoke_agent":
+            case _:
                 pass
 
     def _tool_label(self, tool: str) -> str:

@@ -5,19 +5,14 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from milepost.core.spans import Span
-from milepost.telemetry.attributes import ERROR_TYPE, LINKED_SPAN_ID, RUN_ID
+from milepost.core.spans import ERROR_TYPE, Span
+from milepost.telemetry.attributes import LINKED_SPAN_ID, RUN_ID
 from milepost.telemetry.context import TraceContext
 
 NANOS_PER_MS = 1_000_000
 SERVER_ERRORS = 500
 
 _SCOPE = InstrumentationScope("milepost")
-_KINDS = {
-    "invoke_agent": SpanKind.INTERNAL,
-    "execute_tool": SpanKind.INTERNAL,
-    "chat": SpanKind.CLIENT,
-}
 
 
 def readable(span: Span, resource: Resource, *, content: bool) -> ReadableSpan:
@@ -36,7 +31,7 @@ def readable(span: Span, resource: Resource, *, content: bool) -> ReadableSpan:
         resource=resource,
         attributes=attributes,
         links=links,
-        kind=_KINDS[span.kind],
+        kind=SpanKind.CLIENT if span.kind == "chat" else SpanKind.INTERNAL,
         status=_status(span, content=content),
         start_time=span.start_ms * NANOS_PER_MS,
         end_time=span.end_ms * NANOS_PER_MS,

@@ -29,6 +29,10 @@ class RedisUp:
         """Take what the cache of replies found out."""
         self._say("the cache", "models are asked instead", error)
 
+    def limits(self, error: Exception | None) -> None:
+        """Take what those who count model calls found out."""
+        self._say("the count of calls", "each process keeps to its limits alone", error)
+
     def _say(self, part: str, consequence: str, error: Exception | None) -> None:
         if error is not None:
             self._lost.add(part)

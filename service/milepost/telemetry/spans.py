@@ -6,21 +6,28 @@ A span begins when the thing began, and ends when it ended:
   is handed over or ends. A run that waits for days has a short span before and one after, linked.
 - `chat` is one attempt at a message, without the wait before a retry, or at making a tool's result
   shorter.
-- `execute_tool` is one attempt at running a tool. A call that was denied or could not be made ran
-  nothing, and is no span.
+- `execute_tool` is one attempt at running a tool. What the client runs, and what is a run of its
+  own, ends when its answer is read, however often this run waits and changes hands meanwhile.
+- `guardrail` is one look of the agent's guardrails at the input or at a call.
+- The other kinds are moments, which `telemetry/moments.py` knows. Nothing of them costs anything
+  in a run where they don't happen.
 
 What a dead worker had in hand ends with its last sign of life: nobody knows more.
 """
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from milepost.core.events import (
     ApprovalDecided,
     CacheHit,
+    ChildRunEnded,
+    ChildRunStarted,
     Event,
-    MessageAborted,
+    InputMessage,
+    InputScreened,
+    InputScreening,
     MessageCompleted,
     MessageStarted,
     ModelRetried,
@@ -35,61 +42,45 @@ from milepost.core.events import (
     RunStarted,
     RunWaiting,
     StepStarted,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallInterrupted,
     ToolCallRequested,
     ToolCallScreened,
+    ToolCallScreening,
     ToolCallStarted,
     ToolResultCompressed,
     ToolResultCompressing,
 )
 from milepost.core.json import Json
-from milepost.core.spans import Span, SpanKind
+from milepost.core.messages import ToolKind
+from milepost.core.spans import CACHE_HIT, CALL_ID, Span, SpanKind
 from milepost.core.usage import Usage
 from milepost.telemetry.attributes import (
+    INPUT,
     LINKED_SPAN_ID,
     Attributes,
     agent_attributes,
     arguments_content,
     chat_attributes,
+    child_attributes,
     input_content,
+    metadata_attributes,
+    screening_attributes,
     tool_attributes,
     usage_attributes,
-    version_attributes,
 )
+from milepost.telemetry.begun import Begun, cut
 from milepost.telemetry.context import TraceContext, span_id_of, trace_id_of
 from milepost.telemetry.endings import (
     CANCELLED,
     HANDED_OVER,
     WORKER_LOST,
     Ending,
-    call_ending,
-    message_ending,
+    ended_by,
     stretch_ending,
-    summary_ending,
 )
+from milepost.telemetry.keys import INPUT_SCREENING, screening_of, summary_of
+from milepost.telemetry.moments import Moment, moment_of
 
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A span that is still open. It may start later than it was opened: a retry waits first.
-
-    `cut_ms` is when the worker let go of it, and `lost` says that the worker died.
-    """
-
-    seq: int
-    span_id: str
-    kind: SpanKind
-    name: str
-    opened_ms: int
-    start_ms: int
-    parent_id: str | None
-    model: str | None = None
-    tool: str | None = None
-    attributes: Attributes = field(default_factory=dict)
-    cut_ms: int | None = None
-    lost: bool = False
+_COUNTED = MessageCompleted | ToolResultCompressed | InputScreened | ToolCallScreened
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +89,7 @@ class _Asked:
 
     name: str
     arguments: Mapping[str, Json]
+    kind: ToolKind
 
 
 class SpanFold:
@@ -113,31 +105,30 @@ class SpanFold:
         run_id: str,
         trace_parent: str | None,
         *,
-        agent: str,
-        session_id: str,
         provider: str,
         content: bool = False,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         caller = TraceContext.parse(trace_parent)
         self.sampled = caller is None or caller.sampled
         self._run_id = run_id
         self._trace_id = caller.trace_id if caller else trace_id_of(run_id)
         self._root_id = caller.span_id if caller else None
-        self._agent_name = agent
         self._provider = provider
         self._content = content
-        self._agent = agent_attributes(agent, session_id, provider)
+        self._labels = metadata_attributes(metadata or {})
+        self._agent_name = ""
+        self._agent: Attributes = {}
+        self._said: tuple[InputMessage, ...] = ()
         self._input: Attributes = {}
         # All that changes is replaced, never altered: a fork shares nothing that moves.
         self._owed: tuple[Span, ...] = ()
         self._first_id: str | None = None
-        self._stretch: _Begun | None = None
+        self._stretch: Begun | None = None
         self._usage = Usage()
-        self._message: _Begun | None = None
         self._retry: tuple[str, int] | None = None
         self._asked: Mapping[str, _Asked] = {}
-        self._calls: Mapping[str, _Begun] = {}
-        self._summaries: Mapping[str, _Begun] = {}
+        self._open_spans: Mapping[str, Begun] = {}
         self._last_ms = 0
 
     def fork(self) -> "SpanFold":
@@ -146,7 +137,12 @@ class SpanFold:
 
     def feed(self, seq: int, time_ms: int, event: Event) -> tuple[Span, ...]:
         """Take the event in and return the spans that it closed."""
-        closed = self._owed + self._close(time_ms, event)
+        closed = self._owed
+        if moment := moment_of(event, content=self._content):
+            closed += (self._happened(seq, time_ms, moment),)
+        if ended := ended_by(event, content=self._content):
+            closed += self._end(*ended, time_ms)
+        closed += self._leave(time_ms, event)
         self._note(time_ms, event)
         self._open(seq, time_ms, event)
         self._last_ms = time_ms
@@ -154,17 +150,9 @@ class SpanFold:
         self._owed = closed if claimed else ()
         return () if claimed else closed
 
-    def _close(self, time_ms: int, event: Event) -> tuple[Span, ...]:
+    def _leave(self, time_ms: int, event: Event) -> tuple[Span, ...]:
+        """End the stretch that the run is in, where a worker lets go of it."""
         match event:
-            case MessageCompleted() | MessageAborted():
-                return self._end_message(time_ms, message_ending(event, content=self._content))
-            case ToolCallCompleted() | ToolCallFailed() | ToolCallInterrupted():
-                ending = call_ending(event, content=self._content)
-                return self._end_call(event.call_id, time_ms, ending)
-            case ToolResultCompressing(call_id=call_id):  # Again: its first worker let go of it.
-                return self._end_summary(call_id, time_ms, CANCELLED)
-            case ToolResultCompressed(call_id=call_id):
-                return self._end_summary(call_id, time_ms, summary_ending(event))
             case RunResumed(why=why):
                 return self._end_stretch(
                     self._last_ms, WORKER_LOST if why == "crash" else HANDED_OVER
@@ -178,21 +166,27 @@ class SpanFold:
                 return ()
 
     def _note(self, time_ms: int, event: Event) -> None:
+        if isinstance(event, _COUNTED):
+            self._usage += event.usage
         match event:
             case RunQueued():
-                version = version_attributes(event.agent_id, event.agent_version)
-                self._agent = {**self._agent, **version}
-                self._input = input_content(event.input) if self._content else {}
+                self._agent_name = event.agent
+                self._agent = {**agent_attributes(event, self._provider), **self._labels}
+                self._said = event.input
+                self._show_input(event)
+            case InputScreening() | InputScreened():
+                self._show_input(event)
             case StepStarted():
                 self._asked = {}
             case ModelRetried(message_id=message_id, wait_ms=wait_ms):
                 self._retry = (message_id, time_ms + wait_ms)
-            case MessageCompleted(usage=usage) | ToolResultCompressed(usage=usage):
-                self._usage += usage
-            case CacheHit():
-                self._mark_cached()
-            case ToolCallRequested(call_id=call_id, name=name, arguments=arguments):
-                self._asked = {**self._asked, call_id: _Asked(name, arguments)}
+            case CacheHit(message_id=message_id):
+                self._say(message_id, {CACHE_HIT: True})
+            case ToolCallRequested(call_id=call_id):
+                asked = _Asked(event.name, event.arguments, event.kind)
+                self._asked = {**self._asked, call_id: asked}
+            case ChildRunStarted() | ChildRunEnded():
+                self._say(event.call_id, child_attributes(event), elsewhere=True)
             case (
                 ApprovalDecided(call_id=call_id, arguments=edited)
                 | ToolCallScreened(call_id=call_id, arguments=edited)
@@ -202,6 +196,20 @@ class SpanFold:
             case _:
                 pass
 
+    def _show_input(self, event: RunQueued | InputScreening | InputScreened) -> None:
+        """Say what the run was asked, as far as its guardrails have let it pass by now."""
+        if not self._content:
+            return
+        match event:
+            case InputScreening() | InputScreened(blocked=str()):
+                self._input = {}
+            case RunQueued(input=said) | InputScreened(input=said):
+                self._input = input_content(said or self._said)
+        if self._stretch and self._stretch.span_id == self._first_id:
+            others = {**self._stretch.attributes}
+            others.pop(INPUT, None)
+            self._stretch = replace(self._stretch, attributes={**others, **self._input})
+
     def _open(self, seq: int, time_ms: int, event: Event) -> None:
         match event:
             case RunStarted() | RunResumed():
@@ -210,6 +218,12 @@ class SpanFold:
                 self._begin_message(seq, time_ms, event)
             case ToolCallStarted():
                 self._begin_call(seq, time_ms, event)
+            case InputScreening():
+                told = screening_attributes("input")
+                begun = self._below(seq, time_ms, "guardrail", "input", told)
+                self._begin(INPUT_SCREENING, begun)
+            case ToolCallScreening(call_id=call_id):
+                self._begin_screening(seq, time_ms, call_id)
             case ToolResultCompressing():
                 self._begin_summary(seq, time_ms, event)
             case _:
@@ -220,7 +234,7 @@ class SpanFold:
         told = {LINKED_SPAN_ID: self._first_id} if self._first_id else self._input
         self._first_id = self._first_id or span_id
         self._usage = Usage()
-        self._stretch = _Begun(
+        self._stretch = Begun(
             seq=seq,
             span_id=span_id,
             kind="invoke_agent",
@@ -236,133 +250,92 @@ class SpanFold:
         start_ms = time_ms
         if self._retry and self._retry[0] == event.message_id:
             start_ms = max(time_ms, self._retry[1])
-        self._message = _Begun(
-            seq=seq,
-            span_id=span_id_of(self._run_id, seq),
-            kind="chat",
-            name=f"chat {model}",
-            opened_ms=time_ms,
-            start_ms=start_ms,
-            parent_id=self._stretch_id(),
-            model=event.model,
-            attributes=chat_attributes(self._provider, model),
-        )
+        named = chat_attributes(self._provider, model)
+        begun = self._below(seq, time_ms, "chat", model, named)
+        self._begin(event.message_id, replace(begun, start_ms=start_ms, model=event.model))
 
     def _begin_call(self, seq: int, time_ms: int, event: ToolCallStarted) -> None:
         asked = self._asked[event.call_id]
         given = asked.arguments if event.arguments is None else event.arguments
-        said = arguments_content(given) if self._content else {}
-        begun = _Begun(
-            seq=seq,
-            span_id=span_id_of(self._run_id, seq),
-            kind="execute_tool",
-            name=f"execute_tool {asked.name}",
-            opened_ms=time_ms,
-            start_ms=time_ms,
-            parent_id=self._stretch_id(),
-            tool=asked.name,
-            attributes={**tool_attributes(asked.name, event.call_id, event.attempt), **said},
-        )
-        self._calls = {**self._calls, event.call_id: begun}
+        told = tool_attributes(event, asked.name, given)
+        if self._content:
+            told = {**told, **arguments_content(given)}
+        begun = self._below(seq, time_ms, "execute_tool", asked.name, told)
+        elsewhere = asked.kind == "client"
+        self._begin(event.call_id, replace(begun, tool=asked.name, elsewhere=elsewhere))
+
+    def _begin_screening(self, seq: int, time_ms: int, call_id: str) -> None:
+        tool = self._asked[call_id].name
+        told = screening_attributes("tool_arguments", call_id)
+        begun = self._below(seq, time_ms, "guardrail", f"tool_arguments {tool}", told)
+        self._begin(screening_of(call_id), replace(begun, tool=tool))
 
     def _begin_summary(self, seq: int, time_ms: int, event: ToolResultCompressing) -> None:
         provider, _, model = event.model.partition("/")
-        begun = _Begun(
+        purpose = {CALL_ID: event.call_id, "milepost.purpose": "compression"}
+        told = {**chat_attributes(provider, model), **purpose}
+        begun = self._below(seq, time_ms, "chat", model, told)
+        self._begin(summary_of(event.call_id), replace(begun, model=event.model))
+
+    def _begin(self, key: str, begun: Begun) -> None:
+        self._open_spans = {**self._open_spans, key: begun}
+
+    def _below(
+        self, seq: int, time_ms: int, kind: SpanKind, subject: str, attributes: Attributes
+    ) -> Begun:
+        """Return what began within the stretch that the run is in."""
+        return Begun(
             seq=seq,
             span_id=span_id_of(self._run_id, seq),
-            kind="chat",
-            name=f"chat {model}",
+            kind=kind,
+            name=f"{kind} {subject}",
             opened_ms=time_ms,
             start_ms=time_ms,
-            parent_id=self._stretch_id(),
-            model=event.model,
-            attributes={
-                **chat_attributes(provider, model),
-                "gen_ai.tool.call.id": event.call_id,
-            },
+            parent_id=self._stretch.span_id if self._stretch else self._root_id,
+            attributes=attributes,
         )
-        self._summaries = {**self._summaries, event.call_id: begun}
 
-    def _stretch_id(self) -> str | None:
-        return self._stretch.span_id if self._stretch else self._root_id
+    def _happened(self, seq: int, time_ms: int, moment: Moment) -> Span:
+        """Return the span of what happened just now, below what it happened to."""
+        tool, told, call_id = None, moment.attributes, moment.call_id
+        if call_id is not None:
+            asked = self._asked.get(call_id)
+            tool = asked.name if asked else None
+            told = {CALL_ID: call_id, **told}
+        subject = " ".join(filter(None, (moment.subject, tool)))
+        begun = replace(self._below(seq, time_ms, moment.kind, subject, told), tool=tool)
+        above = (self._open_spans.get(key) for key in moment.within)
+        if within := next(filter(None, above), None):
+            begun = replace(begun, parent_id=within.span_id)
+        return self._ended(begun, time_ms, moment.ending)
 
-    def _mark_cached(self) -> None:
-        if self._message is not None:
-            marked = {**self._message.attributes, "milepost.cache_hit": True}
-            self._message = replace(self._message, attributes=marked)
+    def _say(self, key: str, told: Attributes, *, elsewhere: bool = False) -> None:
+        """Have an open span say more."""
+        if begun := self._open_spans.get(key):
+            said = replace(begun.saying(told), elsewhere=begun.elsewhere or elsewhere)
+            self._open_spans = {**self._open_spans, key: said}
 
-    def _end_message(self, time_ms: int, ending: Ending) -> tuple[Span, ...]:
-        message, self._message = self._message, None
-        return () if message is None else (self._ended(message, time_ms, ending),)
-
-    def _end_call(self, call_id: str, time_ms: int, ending: Ending) -> tuple[Span, ...]:
-        """A call that never started has no span to end."""
-        call = self._calls.get(call_id)
-        if call is None:
-            return ()
-        self._calls = {name: begun for name, begun in self._calls.items() if name != call_id}
-        return (self._ended(call, time_ms, ending),)
-
-    def _end_summary(self, call_id: str, time_ms: int, ending: Ending) -> tuple[Span, ...]:
-        begun = self._summaries.get(call_id)
+    def _end(self, key: str, ending: Ending, time_ms: int) -> tuple[Span, ...]:
+        """End what is open by that key; a call that never started has no span to end."""
+        begun = self._open_spans.get(key)
         if begun is None:
             return ()
-        left = {name: other for name, other in self._summaries.items() if name != call_id}
-        self._summaries = left
+        self._open_spans = {name: each for name, each in self._open_spans.items() if name != key}
         return (self._ended(begun, time_ms, ending),)
 
     def _end_work(self, time_ms: int) -> tuple[Span, ...]:
         """The run is over, and with it whatever was still in hand."""
-        message = self._end_message(time_ms, CANCELLED)
-        begun = (*self._calls.values(), *self._summaries.values())
-        self._calls = self._summaries = {}
-        return message + tuple(self._ended(each, time_ms, CANCELLED) for each in begun)
+        begun, self._open_spans = self._open_spans.values(), {}
+        return tuple(self._ended(each, time_ms, CANCELLED) for each in begun)
 
     def _end_stretch(self, time_ms: int, ending: Ending) -> tuple[Span, ...]:
-        """What the worker still had in hand is cut off here, whenever that gets told."""
         stretch, self._stretch = self._stretch, None
         if stretch is None:
             return ()
-        lost = ending is WORKER_LOST
-        if self._message:
-            self._message = _cut(self._message, time_ms, lost=lost)
-        self._calls = {
-            call_id: _cut(call, time_ms, lost=lost) for call_id, call in self._calls.items()
-        }
-        self._summaries = {
-            call_id: _cut(each, time_ms, lost=lost) for call_id, each in self._summaries.items()
-        }
+        self._open_spans = cut(self._open_spans, time_ms, lost=ending is WORKER_LOST)
         totals = usage_attributes(self._usage)
         told = replace(ending, attributes={**totals, **ending.attributes})
         return (self._ended(stretch, time_ms, told),)
 
-    def _ended(self, begun: _Begun, time_ms: int, ending: Ending) -> Span:
-        """Clocks may step back, and a call may be given up while it waits for its retry."""
-        if begun.lost:
-            ending = WORKER_LOST
-        if begun.cut_ms is not None:
-            time_ms = begun.cut_ms
-        end_ms = max(time_ms, begun.opened_ms)
-        return Span(
-            run_id=self._run_id,
-            seq=begun.seq,
-            trace_id=self._trace_id,
-            span_id=begun.span_id,
-            parent_id=begun.parent_id,
-            kind=begun.kind,
-            name=begun.name,
-            start_ms=min(begun.start_ms, end_ms),
-            end_ms=end_ms,
-            status=ending.status,
-            error=ending.error,
-            model=begun.model,
-            tool=begun.tool,
-            attributes={**begun.attributes, **ending.attributes},
-        )
-
-
-def _cut(begun: _Begun, time_ms: int, *, lost: bool) -> _Begun:
-    """Only the first cut counts: a later worker never had it in hand."""
-    if begun.cut_ms is not None:
-        return begun
-    return replace(begun, cut_ms=time_ms, lost=lost)
+    def _ended(self, begun: Begun, time_ms: int, ending: Ending) -> Span:
+        return begun.ended(self._run_id, self._trace_id, time_ms, ending)

@@ -1,0 +1,117 @@
+"""What a caller asks of an agent: what is said to it, and how this one run shall go."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+from milepost.agent.answer_format import ResponseFormat
+from milepost.core.errors import InvalidError
+from milepost.core.events import InputMessage
+from milepost.core.json import clean_text
+from milepost.core.messages import Image, Message
+
+
+class Said(TypedDict, total=False):
+    """A message, as people write it; `images` are https addresses or `data:` URLs."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str
+    images: Sequence[str]
+
+
+Messages = str | Sequence[str | Said | Mapping[str, object] | Message]
+"""A text, or a conversation: texts are the user's, and the last words must be."""
+
+StreamHandler = Callable[[str], object]
+
+
+class RunOptions(TypedDict, total=False):
+    """How one run shall go.
+
+    `response_format` takes the place of the agent's own. `stream_handler` is called with the pieces
+    of the answer as they come. `parent_run_id` and `trace_metadata` go into the trace, and tools
+    know for which `user` they act. The run ends after `deadline_s`; without `cache` no reply is
+    looked up.
+    """
+
+    response_format: ResponseFormat | None
+    stream_handler: StreamHandler | None
+    parent_run_id: str | None
+    user: str | None
+    deadline_s: float | None
+    cache: bool
+    trace_metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The same, with what is not said."""
+
+    response_format: ResponseFormat | None = None
+    stream_handler: StreamHandler | None = None
+    parent_run_id: str | None = None
+    user: str | None = None
+    deadline_s: float | None = None
+    cache: bool = True
+    trace_metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.deadline_s is not None and not self.deadline_s > 0:
+            raise InvalidError(f"deadline_s is {self.deadline_s}; give it more than 0 seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What was said before, and what is said now."""
+
+    before: tuple[Message, ...]
+    now: tuple[InputMessage, ...]
+
+
+def conversation(said: Messages) -> Conversation:
+    """Return the conversation; raise `InvalidError` for one that the agent cannot answer.
+
+    What came before is all up to the last answer.
+    """
+    turns = [Message("user", clean_text(said))] if isinstance(said, str) else [*map(_message, said)]
+    if not turns or turns[-1].role != "user":
+        raise InvalidError(
+            "the last message is the user's; there is "
+            + (f"one of the {turns[-1].role}'s" if turns else "none")
+        )
+    answers = (at for at in range(len(turns), 0, -1) if turns[at - 1].role in {"assistant", "tool"})
+    cut = next(answers, 0)
+    now = tuple(InputMessage(turn.role, turn.content, turn.images) for turn in turns[cut:])
+    return Conversation(_answered(turns[:cut]), now)
+
+
+def _message(said: str | Said | Mapping[str, object] | Message) -> Message:
+    match said:
+        case Message():
+            return said
+        case str():
+            return Message("user", clean_text(said))
+        case {"role": "user" | "assistant" | "system" as role, "content": str(content)}:
+            if said.keys() <= Said.__annotations__.keys():
+                return Message(role, clean_text(content), images=_images(said.get("images", ())))
+        case _:
+            pass  # Nothing that is known.
+    raise InvalidError(
+        f"{said!r} is no message; write a text, or {{'role': 'user', 'content': ...}}, or hand in"
+        " the messages of a result"
+    )
+
+
+def _images(urls: object) -> tuple[Image, ...]:
+    if isinstance(urls, str) or not isinstance(urls, Sequence):
+        raise InvalidError(f"images is {urls!r}; give a list of addresses")
+    return tuple(Image(str(url)) for url in urls)
+
+
+def _answered(turns: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the turns; raise `InvalidError` for a call without a result, which vendors refuse."""
+    asked = {call.id for turn in turns for call in turn.calls}
+    told = {turn.call_id for turn in turns if turn.role == "tool"}
+    if missing := sorted(asked - told):
+        raise InvalidError(f"call {missing[0]} has no result in the messages; hand in all of them")
+    return tuple(turns)
