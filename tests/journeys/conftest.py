@@ -19,6 +19,11 @@ instructions = "Do as you are told."
 tools = ["charge", "reserve", "refund", "look_up"]
 
 [[agents]]
+name = "lead"
+model = "openai/directed"
+tools = ["agent:clerk"]
+
+[[agents]]
 name = "cached"
 model = "openai/directed"
 cache = { ttl_s = 60 }
