@@ -1,15 +1,30 @@
 """Milepost: agents as a service, where every run is its log.
 
-The public names. Each is imported when it is first asked for: tools need no client, and a client
-no tools.
+The public names. Each is imported when it is first asked for: tools need no client, a client no
+tools, and an agent no server.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from milepost.agent import (
+        Agent,
+        AgentResult,
+        LoggingObserver,
+        Observer,
+        Providers,
+        RecordingObserver,
+        StreamChunk,
+    )
     from milepost.client import BlockingMilepost, Event, Milepost, Patience, Run
-    from milepost.core.errors import ApiError, MilepostError, ToolError, ToolValidationError
+    from milepost.core.errors import (
+        ApiError,
+        MilepostError,
+        RunError,
+        ToolError,
+        ToolValidationError,
+    )
     from milepost.tools import (
         Ambiguous,
         Artifact,
@@ -27,18 +42,26 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Agent",
+    "AgentResult",
     "Ambiguous",
     "ApiError",
     "Artifact",
     "BlockingMilepost",
     "Event",
     "Injected",
+    "LoggingObserver",
     "Milepost",
     "MilepostError",
     "NotFound",
+    "Observer",
     "Patience",
+    "Providers",
+    "RecordingObserver",
     "Registry",
     "Run",
+    "RunError",
+    "StreamChunk",
     "Tool",
     "ToolContext",
     "ToolError",
@@ -52,8 +75,23 @@ __all__ = [
 ]
 
 _HOMES = {
+    "milepost.agent": (
+        "Agent",
+        "AgentResult",
+        "LoggingObserver",
+        "Observer",
+        "Providers",
+        "RecordingObserver",
+        "StreamChunk",
+    ),
     "milepost.client": ("BlockingMilepost", "Event", "Milepost", "Patience", "Run"),
-    "milepost.core.errors": ("ApiError", "MilepostError", "ToolError", "ToolValidationError"),
+    "milepost.core.errors": (
+        "ApiError",
+        "MilepostError",
+        "RunError",
+        "ToolError",
+        "ToolValidationError",
+    ),
     "milepost.tools": (
         "Ambiguous",
         "Artifact",

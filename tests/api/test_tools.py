@@ -123,7 +123,7 @@ async def test_statistics_tell_what_was_mended_what_was_cached_and_what_was_show
         for number in ("7", 7):
             body = {"arguments": {"number": number}}
             answer = await client.post("/v1/tools/follow/call", json=body)
-            assert answer.json()["status"] == "ok", answer.text
+            assert answer.json()["status"] == "completed", answer.text
         shown = (await client.get("/v1/tools/follow?statistics=true")).json()["statistics"]
         [group] = (await client.get("/v1/usage?tool=follow&agent=direct:follow")).json()["data"]
 

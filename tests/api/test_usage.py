@@ -189,8 +189,8 @@ async def test_tool_calls_are_added_up_where_tools_are_asked_for(service: Servic
     }
 
 
-async def test_calls_that_failed_or_were_denied_are_counted_where_tools_are_asked_for(
-    client: httpx2.AsyncClient, service: Service
+async def test_calls_that_were_denied_are_counted_where_tools_are_asked_for(
+    service: Service,
 ) -> None:
     async with service.client() as http:
         approval = await parked(http)

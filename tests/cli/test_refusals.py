@@ -18,6 +18,7 @@ from tests.cli.typed import FAILED, MISCONFIGURED, typed
         (["--redis-url", "http://localhost"], "redis://"),
         (["--host", "0.0.0.0"], "create one with `milepost keys create`, or bind to 127.0.0.1"),
         (["--tools", "nowhere.py"], "there is no file nowhere.py"),
+        (["--guardrails", "nowhere.py"], "there is no file nowhere.py"),
         (["--tools", "broken.py"], "broken.py cannot be loaded at line 1: SyntaxErr"),
         (["--agents", "broken.toml"], "agents file broken.toml: "),
         (["--no-migrate"], "run `milepost migrate`, or start without --no-migrate"),

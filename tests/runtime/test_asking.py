@@ -11,6 +11,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallDenied,
 )
+from milepost.core.policy import Policy
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.store.approvals import Edit
 from milepost.tools import tool
@@ -52,6 +53,23 @@ async def test_an_approved_call_is_made(shop: Workshop) -> None:
     log = await shop.log(run.id)
     assert of(log, RunResumed)[0].why == "approval"
     assert of(log, ApprovalDecided)[0].by == "ann"
+
+
+async def test_a_result_stands_although_its_tool_is_gone_when_the_run_goes_on(
+    shop: Workshop,
+) -> None:
+    agent = shop.agent(look_up, pay, policy=Policy(ask=("pay",), allow=("*",)))
+    run = await shop.queue()
+    asked_for = calling(("look_up", {}), ("pay", {"cents": 5}))
+    await shop.go_on([asked_for], look_up, pay, agent=agent)
+
+    [asked] = await shop.pending()
+    await shop.decide(asked)
+    model = Scripted([saying("Paid.")])
+    await shop.go_on(model, pay, agent=agent)
+
+    assert [message.content for message in model.requests[0].messages[-2:]] == ["seen", "paid 5"]
+    assert len(of(await shop.log(run.id), ToolCallCompleted)) == 2
 
 
 async def test_a_denied_call_is_explained_and_not_asked_about_again(shop: Workshop) -> None:

@@ -176,3 +176,10 @@ def test_a_spec_says_everything_that_an_agent_is() -> None:
 def test_what_a_spec_cannot_mean_is_refused(field: str, value: object, told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         AgentSpec.model_validate({"name": "clerk", "model": "openai/m", field: value})
+
+
+def test_an_agent_names_its_model_for_nobody_chooses_one_for_it() -> None:
+    with pytest.raises(ValidationError) as refused:
+        AgentSpec.model_validate({"name": "clerk"})
+
+    assert [error["loc"] for error in refused.value.errors()] == [("model",)]

@@ -148,6 +148,78 @@ async def test_a_call_that_cannot_be_made_is_explained_to_the_model(
     assert "tool_call.started" not in await shop.types(run_id)
 
 
+async def test_every_call_of_a_step_has_its_own_beginning_and_end(shop: Workshop) -> None:
+    calls = calling(("fail", {"why": "rain"}), ("look_up", {}), ("add", {"a": 1, "b": 2}))
+
+    run_id = await shop.driven([calls, saying("Done.")], fail, look_up, add)
+
+    log = await shop.log(run_id)
+    told = {
+        call_id: [event.type for event in log if getattr(event, "call_id", None) == call_id]
+        for call_id in ("call_1_0", "call_1_1", "call_1_2")
+    }
+    begun = ["tool_call.requested", "tool_call.started"]
+    assert told == {
+        "call_1_0": [*begun, "tool_call.failed"],
+        "call_1_1": [*begun, "tool_call.completed"],
+        "call_1_2": [*begun, "tool_call.completed"],
+    }
+
+
+async def test_the_same_call_several_times_in_a_step_is_made_as_often(shop: Workshop) -> None:
+    keys: list[str] = []
+
+    @tool(effect="read")
+    async def poll(context: ToolContext) -> str:
+        """Look whether it is done."""
+        keys.append(context.idempotency_key)
+        return f"look {len(keys)}"
+
+    model = Scripted([calling(*[("poll", {})] * 3), saying("Done.")])
+    await shop.driven(model, poll)
+
+    assert len(keys) == len(set(keys)) == 3
+    assert [message.content for message in model.requests[1].messages[-3:]] == [
+        "look 1", "look 2", "look 3",
+    ]  # fmt: skip
+
+
+async def test_a_call_that_is_no_json_is_not_made_beside_one_that_is(shop: Workshop) -> None:
+    made: list[int] = []
+
+    @tool(effect="read")
+    def note(number: int = 0) -> str:
+        """Note a number."""
+        made.append(number)
+        return "noted"
+
+    asked: Script = [
+        CallDelta(0, "a", "note", '{"number": 1'),
+        CallDelta(1, "b", "note", '{"number": 2}'),
+        Finished("tool_calls"),
+    ]
+    model = Scripted([asked, saying("Sorry.")])
+    await shop.driven(model, note)
+
+    assert made == [2]
+    first, second = (message.content for message in model.requests[1].messages[-2:])
+    assert first.startswith("Error (invalid_arguments): the arguments of note are no JSON object")
+    assert second == "noted"
+
+
+async def test_an_agent_that_only_chooses_asks_once_and_makes_no_call(shop: Workshop) -> None:
+    model = Scripted([calling(("pay", {"cents": "5"}))])
+    agent = shop.agent(pay, routing_only=True)
+
+    run = await shop.queue()
+    await shop.go_on(model, pay, agent=agent)
+
+    [ended] = of(await shop.log(run.id), RunCompleted)
+    assert ended.output.parsed == {"calls": [{"name": "pay", "arguments": {"cents": 5}}]}
+    assert (ended.finish_reason, ended.usage.model_calls) == ("routed", 1)
+    assert "tool_call.started" not in await shop.types(run.id)
+
+
 async def test_a_tool_that_is_not_the_agents_is_unknown_to_it(shop: Workshop) -> None:
     model = Scripted([calling(("pay", {"cents": 1})), saying("Sorry.")])
 

@@ -18,6 +18,7 @@ from milepost.store import (
     budgets,
     idempotency,
     log,
+    new_runs,
     queue,
     reservations,
     runs,
@@ -63,7 +64,6 @@ from tests.store.making import (
     events,
     held,
     letters,
-    lost,
     next_claim,
     queued,
     status,
@@ -304,7 +304,7 @@ async def test_a_run_queued_while_another_of_its_session_ends_is_neither_active_
         run = a_run()
         claim = await held(store, run)
         second = behind(run)
-        return Contest(second.id, log.append([a_finish(claim)]), runs.create([second]))
+        return Contest(second.id, log.append([a_finish(claim)]), new_runs.create([second]))
 
     async for raced in every_order(prepare):
         assert winners(raced.one, raced.other) == [raced.one, raced.other], raced
@@ -336,7 +336,9 @@ async def test_two_runs_queued_in_one_free_session_are_not_both_active(
         await store.append(a_finish(await held(store, run)))
         rivals = [behind(run), behind(run)]
         return Contest(
-            [rival.id for rival in rivals], runs.create([rivals[0]]), runs.create([rivals[1]])
+            [rival.id for rival in rivals],
+            new_runs.create([rivals[0]]),
+            new_runs.create([rivals[1]]),
         )
 
     async for raced in every_order(prepare):
@@ -598,8 +600,8 @@ async def test_runs_queued_with_the_same_keys_in_another_order_do_not_wait_for_e
 ) -> None:
     async def prepare() -> Contest[None]:
         requests = [Request("POST /v1/runs", an_id("key"), "hash") for _ in range(3)]
-        one = runs.create([a_run(request=request) for request in requests])
-        other = runs.create([a_run(request=request) for request in reversed(requests)])
+        one = new_runs.create([a_run(request=request) for request in requests])
+        other = new_runs.create([a_run(request=request) for request in reversed(requests)])
         return Contest(None, one, other)
 
     async for raced in every_order(prepare):
@@ -679,7 +681,7 @@ async def test_a_session_is_erased_or_gets_another_run_but_not_both(
         await store.append(a_finish(await held(store, run)))
         another = behind(run)
         erasing = sessions.delete(TENANT, run.session_id)
-        return Contest(another, erasing, runs.create([another]))
+        return Contest(another, erasing, new_runs.create([another]))
 
     async for raced in every_order(prepare):
         erased = not isinstance(raced.one, Exception)
@@ -786,7 +788,7 @@ async def test_what_was_left_behind_is_given_back_once(store: Store, every_order
         rows = [await kept(store), await kept(store)]
         for _ in range(2):
             await store.write(reserving(a_call_of(claim), *map(place_in, rows)))
-        await lost(store, claim)
+        await store.append(a_finish(claim))
         return Contest(rows, reservations.free(TENANT), reservations.free())
 
     async for raced in every_order(prepare):
@@ -802,7 +804,7 @@ async def test_a_late_call_is_settled_or_given_back_but_not_both(
         rows = [await kept(store), await kept(store)]
         call, places = a_call_of(claim), [place_in(row) for row in rows]
         await store.write(reserving(call, *places))
-        await lost(store, claim)
+        await store.append(a_finish(claim))
         return Contest(rows, settling(call, *places), reservations.free())
 
     async for raced in every_order(prepare):
@@ -834,7 +836,7 @@ async def test_a_budget_goes_with_its_counters_whoever_gives_back_just_then(
         budget = await kept(store, scope="user")
         for user in ("ann", "bob", "eve"):
             await store.write(reserving(a_call_of(claim), place_in(budget, user)))
-        await lost(store, claim)
+        await store.append(a_finish(claim))
         return Contest(budget, budgets.delete(TENANT, budget.id), reservations.free())
 
     async for raced in every_order(prepare):

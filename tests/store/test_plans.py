@@ -25,6 +25,7 @@ from milepost.store import (
     idempotency,
     keys,
     log,
+    new_runs,
     queue,
     reservations,
     runs,
@@ -133,9 +134,11 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "claimed": lambda: queue.claimed("worker", "a"),
     "owned": lambda: queue.owned("worker"),
     "load": queue.load,
-    "create": lambda: runs.create([a_run(request=Request("s", "k", "h"))], queue_max=100),
-    "create in a session": lambda: runs.create([a_run(session_id="ses_1", session_is_new=False)]),
-    "create with a remembered agent": lambda: runs.create([a_run(agent_is_remembered=True)]),
+    "create": lambda: new_runs.create([a_run(request=Request("s", "k", "h"))], queue_max=100),
+    "create in a session": lambda: new_runs.create(
+        [a_run(session_id="ses_1", session_is_new=False)]
+    ),
+    "create with a remembered agent": lambda: new_runs.create([a_run(agent_is_remembered=True)]),
     "append": lambda: log.append([an_append(CLAIM, usage=(USED,), inbox_consumed=True)]),
     "park": lambda: log.append([a_park(CLAIM, approvals=(an_approval(CLAIM),))]),
     "finish": lambda: log.append([a_finish(CLAIM)]),

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from milepost.core.errors import FencedError, NotFoundError, OverloadedError
-from milepost.store import runs
+from milepost.store import new_runs, runs
 from milepost.store.address import Address
 from milepost.store.engine import CollisionError, Engine
 from milepost.store.records import Append, Claim, InboxMovedError, Request
@@ -42,7 +42,7 @@ async def test_a_run_that_was_created_is_queued_with_its_first_event(store: Stor
 
     created = await store.create(run)
 
-    assert created == runs.Created(run.id, "queued")
+    assert created == new_runs.Created(run.id, "queued")
     assert types(await events(store, run.id)) == ["run.queued"]
 
 

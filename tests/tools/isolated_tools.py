@@ -73,9 +73,14 @@ async def spell() -> AsyncIterator[str]:
 
 @tool(isolation="process")
 def hang(pid_file: str) -> None:
-    """Hang, with a child that hangs as well, having told of both over a named pipe."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(pid_file).write_text(f"{os.getpid()} {child.pid}")
+    """Hang, with children that hang as well, having told of all over a named pipe.
+
+    One of them has left the process group, as daemons do.
+    """
+    waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
+    child = subprocess.Popen(waiting)
+    daemon = subprocess.Popen(waiting, start_new_session=True)
+    Path(pid_file).write_text(f"{os.getpid()} {child.pid} {daemon.pid}")
     while True:
         time.sleep(60)
 

@@ -76,3 +76,17 @@ async def test_a_secret_is_sent_where_it_is_mentioned_and_a_short_one_is_not_hid
 
     assert found.texts == {"A": "Bearer s3cr3t", "B": "7"}
     assert found.values == {"s3cr3t"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["a/b c\"ü&", "a%2Fb%20c%22%C3%BC%26", "a%2Fb+c%22%C3%BC%26", 'a/b c\\"\\u00fc&', 'a/b c\\"ü&',
+     "a/b c&quot;ü&amp;"],
+)  # fmt: skip
+async def test_a_secret_is_hidden_as_urls_json_and_html_write_it(said: str) -> None:
+    async def secrets(_: Reference) -> str:
+        return 'a/b c"ü&'
+
+    found = await reveal({"A": "${env:TOKEN}"}, secrets)
+
+    assert found.hide(f"it was {said}!") == "it was [secret]!"

@@ -1,0 +1,25 @@
+"""Agents in process: the service's own loop over a log in memory."""
+
+from milepost.agent.agent import Agent
+from milepost.agent.asking import Messages, RunOptions
+from milepost.agent.observer import Observer
+from milepost.agent.observers import LoggingObserver, RecordingObserver
+from milepost.agent.providers import Providers
+from milepost.agent.result import AgentResult, CallMade
+from milepost.agent.stream import StreamChunk
+from milepost.agent.trace import AgentTrace, TraceStep
+
+__all__ = [
+    "Agent",
+    "AgentResult",
+    "AgentTrace",
+    "CallMade",
+    "LoggingObserver",
+    "Messages",
+    "Observer",
+    "Providers",
+    "RecordingObserver",
+    "RunOptions",
+    "StreamChunk",
+    "TraceStep",
+]

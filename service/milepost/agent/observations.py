@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from milepost.core.agents import LoopAction
-from milepost.core.events import Failure, GuardedPlace, InputMessage
+from milepost.core.events import Failure, InputMessage
+from milepost.core.guardrails import Place
 from milepost.core.json import Json
 from milepost.core.loops import Pattern
 from milepost.core.model import FinishReason
@@ -222,7 +223,7 @@ class GuardrailTriggered:
     name: ClassVar = "guardrail_triggered"
     run_id: str
     guardrail: str
-    place: GuardedPlace
+    place: Place
     action: str
     reason: str
     call_id: str | None

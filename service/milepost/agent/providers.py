@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from milepost.agent.per_loop import PerLoop
 from milepost.core.errors import ConfigurationError
@@ -59,7 +59,7 @@ class Providers:
     ) -> None:
         self._cache = cache or InProcessCache()
         offered: dict[str, Provider | Answer] = {DEMO: Demo(word_delay_s=0), **(given or {})}
-        self._given = {name: self._cached(name, each) for name, each in offered.items()}
+        self._given = {name: _provider(each) for name, each in offered.items()}
         self._file = None if file is None else Path(file)
         self._prices = prices if isinstance(prices, Mapping) else _read(prices)
         self._circuits = InProcessCircuits()
@@ -94,10 +94,6 @@ class Providers:
         """Give who answers on this loop; the last who leaves closes the connections."""
         return self._open.held()
 
-    def _cached(self, name: str, given: Provider | Answer) -> Provider:
-        provider = FunctionProvider(given) if not hasattr(given, "stream") else given
-        return Caching(provider, self._cache, scope=f"given {name}")
-
     def _look_up(self) -> "Vendors":
         if self._vendors is None:
             # Imported late, with aiohttp: who brings providers along needs neither.
@@ -112,11 +108,15 @@ class Providers:
     async def _opened(self) -> AsyncIterator[Answering]:
         pricing = self._pricing
         await self._load(pricing)
+        given = {
+            name: Caching(each, self._cache, scope=f"given {name}")
+            for name, each in self._given.items()
+        }
         if self._vendors is None:
-            catalog = Catalog(self._given, instructed=self._given)
+            catalog = Catalog(given, instructed=given)
             yield Answering(catalog, Chains(catalog, self._circuits), pricing)
             return
-        async with self._vendors.opened(self._given, self._cache, self._circuits) as models:
+        async with self._vendors.opened(given, self._cache, self._circuits) as models:
             yield Answering(models.catalog, models.chains, pricing)
 
     async def _load(self, pricing: Pricing) -> None:
@@ -125,6 +125,15 @@ class Providers:
         if is_needed and not self._loaded:
             await asyncio.to_thread(pricing.load)
             self._loaded = True
+
+
+def _provider(given: Provider | Answer) -> Provider:
+    return given if isinstance(given, _Streaming) else FunctionProvider(given)
+
+
+@runtime_checkable
+class _Streaming(Provider, Protocol):
+    """A provider, as far as that can be seen."""
 
 
 def _read(prices: str | Path | None) -> dict[str, Tariff]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast
 
 from milepost.agent.reasoning import reasonings_of
 from milepost.agent.trace import AgentTrace, steps_of
@@ -33,7 +33,6 @@ from milepost.core.usage import Usage
 from milepost.tools.artifacts import Artifact
 
 Status = Literal["completed", "incomplete", "failed", "cancelled", "expired"]
-_ENDINGS = get_args(Terminal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,13 @@ class AgentResult:
     error: Failure | None
     usage: Usage
     record: Record = field(repr=False)
+
+    @property
+    def last(self) -> Terminal:
+        """The event that ended it."""
+        last = self.record.events[-1]
+        assert isinstance(last, Terminal), "a result is that of a run which is over"
+        return last
 
     @property
     def tool_calls(self) -> tuple[CallMade, ...]:
@@ -177,11 +183,11 @@ class AgentResult:
 def result_of(run_id: str, record: Record, parsed: Any = None) -> AgentResult:
     """Return the result of the run whose record this is; it must be over."""
     last = record.events[-1]
-    assert isinstance(last, _ENDINGS), "a result is that of a run which is over"
+    assert isinstance(last, Terminal), "a result is that of a run which is over"
     output, finish_reason, error = _ending(last)
     return AgentResult(
         run_id=run_id,
-        status=last.type.removeprefix("run."),
+        status=cast("Status", last.type.removeprefix("run.")),
         content=output.text,
         parsed=output.parsed if parsed is None else parsed,
         finish_reason=finish_reason,

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import orjson
 
 from milepost.core.codec import encode
 from milepost.core.errors import FencedError
-from milepost.core.events import ArtifactCreated, Event
+from milepost.core.events import ArtifactCreated, Event, Terminal
 from milepost.core.json import Json
 from milepost.core.spans import Span
+from milepost.core.state import fold
+from milepost.core.usage import Usage
 from milepost.runtime.contents import created
 from milepost.store.records import (
     Append,
@@ -50,16 +53,23 @@ class RunLog:
         self.spans: list[Span] = []
         self.contents: dict[str, bytes] = {}
         self.change: Change | None = None
-        self.arrived = asyncio.Event()
         self._on_entries = on_entries
         self._letters: list[InboxMessage] = []
         self._listeners: list[OnEvents] = []
+        self._arrived = asyncio.Event()
         self._epoch = 0
+        self._seen = 0
 
     @property
     def head(self) -> int:
         """The number of the last event."""
         return len(self.log)
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has taken so far; the last event of one that is over knows."""
+        last = self.events[-1] if self.events else None
+        return last.usage if isinstance(last, Terminal) else fold(self.events).usage
 
     def listen(self, listener: OnEvents) -> None:
         """Have `listener` told of what happens from here on."""
@@ -87,7 +97,15 @@ class RunLog:
         """Put something into the inbox."""
         letter = InboxMessage(len(self._letters) + 1, kind, orjson.dumps(said).decode())
         self._letters.append(letter)
-        self.arrived.set()
+        self._arrived.set()
+
+    async def mail(self, within_s: float | None) -> None:
+        """Return once something is in the inbox that nobody has read, or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._seen >= len(self._letters):
+                    self._arrived.clear()
+                    await self._arrived.wait()
 
     # --- What drives a run sees of it ---
 
@@ -101,7 +119,7 @@ class RunLog:
             raise FencedError(f"run {item.run_id} was taken over; stop writing to it")
         if item.change and item.inbox_seen < len(self._letters):
             raise InboxMovedError(f"run {item.run_id} has a message that was not read yet")
-        self.change = item.change
+        self.change, self._seen = item.change, item.inbox_seen
         self.spans += item.spans
         await self._write(item.entries)
         for approval in item.approvals:

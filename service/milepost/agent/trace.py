@@ -35,6 +35,7 @@ from milepost.core.events import (
     ToolResultCompressing,
 )
 from milepost.core.json import Json
+from milepost.core.usage import Usage
 from milepost.live.frames import rfc3339
 
 StepType = Literal[
@@ -204,9 +205,11 @@ class _Tracing:
         match event:
             case InputScreened(blocked=blocked):
                 self._end("guardrail", place, time_ms, "input", {"blocked": blocked})
-            case ToolCallScreened(call_id, blocked=blocked):
+            case ToolCallScreened(call_id, blocked=blocked, usage=usage):
+                # Only to judge whether a call serves the user takes a model.
+                kind: StepType = "guardrail" if usage == Usage() else "coherence_check"
                 name = self._names.get(call_id, "")
-                self._end("coherence_check", place, time_ms, name, {"blocked": blocked})
+                self._end(kind, place, time_ms, name, {"blocked": blocked})
             case ToolResultCompressed(call_id, content, chars):
                 name = self._names.get(call_id, "")
                 detail: dict[str, Json] = {"chars_before": chars, "chars_after": len(content)}

@@ -18,8 +18,8 @@ from milepost.core.messages import Image
 from milepost.runtime.agent_spec import Metadata, ResponseFormatSpec, structured_of
 from milepost.runtime.journal import Ports
 from milepost.store import idempotency
+from milepost.store.new_runs import AgentMovedError
 from milepost.store.records import Entry, NewRun
-from milepost.store.runs import AgentMovedError
 from milepost.telemetry.context import TraceContext, request_context
 from milepost.telemetry.export import Exporter
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -28,6 +29,7 @@ from milepost.api.paging import (
     page,
     words,
 )
+from milepost.api.partials import is_structured
 from milepost.api.replays import Made, asked, once
 from milepost.api.requests import principal_of
 from milepost.api.runs_shown import STATUSES, show_log_entry, show_run
@@ -92,7 +94,8 @@ class Runs:
 
     async def create(self, request: Request) -> Response:
         """Queue a run. The same request may wait for its end, or stream it."""
-        allow(request, "wait")
+        allow(request, "wait", "partials")
+        flag(request, "partials", default=False)  # Before anything is queued.
         principal = principal_of(request)
         principal.require("runs:write")
         body, raw = await read_body(request, RunCreate)
@@ -139,7 +142,7 @@ class Runs:
 
     async def events(self, request: Request) -> Response:
         """Show the run's log: as a stream, a JSON page, or NDJSON, as `Accept` says."""
-        allow(request, "after", "types", "deltas", "until", "limit")
+        allow(request, "after", "types", "deltas", "partials", "until", "limit")
         row = await self._found(request)
         text = request.headers.get("last-event-id") or request.query_params.get("after")
         cursor = parse_cursor(text)
@@ -162,7 +165,8 @@ class Runs:
             case _:
                 if row.ended_ms is not None and cursor.seq == head:
                     return Response(status_code=204)
-                return self._stream(row.tenant, row.id, cursor, _selection(request)).response
+                selection = await self._selected(request, row)
+                return self._stream(row.tenant, row.id, cursor, selection).response
 
     async def wait(self, request: Request) -> Response:
         """Show the run once it has ended, or as it is when the time is up."""
@@ -244,7 +248,10 @@ class Runs:
         if made.wanted is None:
             headers["Idempotency-Replayed"] = "true"
         if body.stream or "text/event-stream" in request.headers.get("accept", ""):
-            answer = self._stream(principal.tenant, run_id, Cursor(), Selection(), headers)
+            selection = Selection()
+            if flag(request, "partials", default=False):
+                selection = await self._selected(request, await self._find(principal, run_id))
+            answer = self._stream(principal.tenant, run_id, Cursor(), selection, headers)
             if held is not None:
                 answer.release = held.pop_all().close
             if body.on_disconnect == "cancel":
@@ -259,6 +266,13 @@ class Runs:
         row = await self._find(principal, run_id)
         status = 200 if waits_s and row.ended_ms is not None else 202
         return json_response(show_run(row), status, headers)
+
+    async def _selected(self, request: Request, row: RunRow) -> Selection:
+        """Return what of the stream is wanted; only a structured answer has partial values."""
+        selection = _selection(request)
+        if selection.partials and not await self._ports.store.read(is_structured(row)):
+            return replace(selection, partials=False)
+        return selection
 
     def _stream(
         self,
@@ -314,5 +328,6 @@ def _selection(request: Request) -> Selection:
     return Selection(
         types=tuple(part.strip() for part in types.split(",")) if types else (),
         deltas=flag(request, "deltas", default=True),
+        partials=flag(request, "partials", default=False),
         until_waiting=choice(request, "until", ("waiting",)) == "waiting",
     )

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from milepost.api.log_pages import LogPages, frame_of, within_page
+from milepost.api.partials import PARTIAL, Partials
 from milepost.api.problems import problem_body
 from milepost.core.errors import InvalidError, MilepostError
 from milepost.live.frames import Frame, ephemeral
@@ -61,11 +62,15 @@ def parse_cursor(text: str | None) -> Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a client wants to see: globs of event types, live text or not, and where to stop."""
+    """What a client wants to see: globs of event types, live text or not, and where to stop.
+
+    `partials` are the values of structured answers while they are written.
+    """
 
     types: tuple[str, ...] = ()
     deltas: bool = True
     until_waiting: bool = False
+    partials: bool = False
 
     def has(self, kind: str) -> bool:
         """Say whether events of this type are wanted."""
@@ -104,6 +109,8 @@ class Tail:
         self.run_id = run_id
         self._pages = LogPages(store, tenant, run_id)
         self._selection = selection
+        wants_partials = selection.partials and selection.has(PARTIAL)
+        self._partials = Partials(run_id, self._wake) if wants_partials else None
         self._offsets: dict[TextKey, int] = {}
         self._judged: dict[TextKey, tuple[int, bool]] = {}  # Where it began, and if it is open.
         if cursor.message_id is not None:
@@ -117,8 +124,7 @@ class Tail:
         """End the stream soon, with a last word if there is one to say."""
         self._closed = True
         self._farewell = farewell
-        if self._woken is not None:
-            self._woken.set()
+        self._wake()
 
     def notice(self, kind: str, data: dict[str, Any]) -> bytes:
         """Return an event about the stream itself."""
@@ -140,6 +146,8 @@ class Tail:
                     yield piece
             finally:
                 self._hub.leave(self.run_id)
+                if self._partials is not None:
+                    self._partials.close()
 
     async def _follow(self, tail: RunTail, woken: asyncio.Event) -> AsyncIterator[bytes]:
         first = RETRY
@@ -176,6 +184,9 @@ class Tail:
 
     def _beat(self) -> None:
         self._beat_is_due = True
+        self._wake()
+
+    def _wake(self) -> None:
         if self._woken is not None:
             self._woken.set()
 
@@ -244,8 +255,11 @@ class Tail:
                 continue  # Its beginning comes first.
             if not is_open:
                 del tail.texts[key]
-            elif self._wants(text.kind):
+                continue
+            if self._wants(text.kind):
                 parts += self._pieces_of(text)
+            if self._partials is not None and text.kind == "message.delta":
+                parts += self._partials.frames(text)
         return parts
 
     def _pieces_of(self, text: LiveText) -> list[bytes]:

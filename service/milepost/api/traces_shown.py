@@ -119,10 +119,15 @@ class _Reasoning:
         events = [(entry.seq, decode(entry.type, entry.data)) for entry in said]
         known = thoughts(event for _, event in events if event)
         self.history = [
-            {"step": one.step, "message_id": one.message_id, "text": one.text or None,
-             "thinking": one.thinking or None}
+            {
+                "step": one.step,
+                "message_id": one.message_id,
+                "text": one.text or None,
+                "thinking": one.thinking or None,
+                "tools": one.tools,
+            }
             for one in known
-        ]  # fmt: skip
+        ]
         self.last = known[-1].reasoning if known else None
         by_message = {thought.message_id: thought.reasoning for thought in known}
         self._by_seq: Mapping[int, str | None] = {

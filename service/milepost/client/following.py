@@ -48,11 +48,15 @@ class Choice(Protocol[E_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which events a caller wants (globs of types, or all), and whether it leaves at a wait."""
+    """Which events a caller wants (globs of types, or all), and whether it leaves at a wait.
+
+    With `partials` come the values of structured answers while they are written.
+    """
 
     types: Sequence[str] = ()
     deltas: bool = True
     until_waiting: bool = False
+    partials: bool = False
 
     @property
     def params(self) -> Params:
@@ -61,6 +65,7 @@ class Wanted:
         return {
             "types": ",".join([*self.types, *last]) if self.types else None,
             "deltas": None if self.deltas else False,
+            "partials": self.partials or None,
             "until": "waiting" if self.until_waiting else None,
         }
 

@@ -96,13 +96,15 @@ class Runs:
         types: Sequence[str] = (),
         deltas: bool = True,
         until_waiting: bool = False,
+        partials: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Yield a run's events, from the first or behind `after`, until it ends.
 
         Broken connections are mended on the way: nothing is lost and nothing comes twice.
-        `until_waiting` ends the stream, too, when the run begins to wait for somebody.
+        `until_waiting` ends the stream, too, when the run begins to wait for somebody. `partials`
+        are events `output.partial` with what can be read of a structured answer's value so far.
         """
-        wanted = Wanted(types, deltas, until_waiting)
+        wanted = Wanted(types, deltas, until_waiting, partials)
         path = f"/v1/runs/{quoted(run_id)}/events"
         return Following(self._transport, path, wanted, Position(after)).events()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from milepost.core.agents import Bounds, LoopAction, StructuredOutput
+from milepost.core.guardrails import Place
 from milepost.core.json import Json
 from milepost.core.loops import Pattern
 from milepost.core.messages import Image, Role, Sealed, ToolKind
@@ -21,7 +22,6 @@ ResumeWhy = Literal[
     "approval", "client_tool", "child_run", "crash", "outage", "drain", "cancel", "retry"
 ]
 ApprovalAnswer = Literal["approve", "deny"]
-GuardedPlace = Literal["input", "output", "tool_arguments", "tool_results"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +496,7 @@ class GuardrailTriggered:
     action: str
     reason: str
     call_id: str | None = None
-    place: GuardedPlace = "tool_results"
+    place: Place = "tool_results"
 
 
 @dataclass(frozen=True, slots=True)

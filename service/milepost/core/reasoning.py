@@ -3,26 +3,33 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from milepost.core.events import Event, MessageCompleted, ReasoningCompleted, StepStarted
+from milepost.core.events import (
+    Event,
+    MessageCompleted,
+    ReasoningCompleted,
+    StepStarted,
+    ToolCallRequested,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
     """What was said with one message of a step, beside its answer.
 
-    `text` stood beside the calls that the message asks for; `thinking` is what the vendor shows of
-    the model's own. One of them may be empty.
+    `text` stood beside the calls of `tools` that the message asks for; `thinking` is what the
+    vendor shows of the model's own. One of them may be empty.
     """
 
     step: int
     message_id: str
     text: str = ""
     thinking: str = ""
+    tools: tuple[str, ...] = ()
 
     @property
     def reasoning(self) -> str:
-        """The words that were meant for others, or else the model's own."""
-        return self.text or self.thinking
+        """Both, in the order in which they came to it."""
+        return "\n".join(part for part in (self.thinking, self.text) if part)
 
 
 def thoughts(events: Iterable[Event]) -> tuple[Thought, ...]:
@@ -33,14 +40,15 @@ def thoughts(events: Iterable[Event]) -> tuple[Thought, ...]:
         match event:
             case StepStarted(index):
                 step = index
-            case MessageCompleted(message_id, content, "tool_calls"):
-                said[message_id] = replace(_of(said, step, message_id), text=content)
-            case ReasoningCompleted(message_id, content):
-                said[message_id] = replace(_of(said, step, message_id), thinking=content)
+            case MessageCompleted(message_id, content):
+                said[message_id] = Thought(step, message_id, content)
+            case ReasoningCompleted(message_id, content) if message_id in said:
+                said[message_id] = replace(said[message_id], thinking=content)
+            case ToolCallRequested(name=name, message_id=message_id) if message_id in said:
+                asking = said[message_id]
+                said[message_id] = replace(asking, tools=(*asking.tools, name))
             case _:
                 pass
-    return tuple(thought for thought in said.values() if thought.reasoning)
-
-
-def _of(said: dict[str, Thought], step: int, message_id: str) -> Thought:
-    return said.get(message_id) or Thought(step, message_id)
+    # Without a call beside it, what was said is an answer.
+    known = (one if one.tools else replace(one, text="") for one in said.values())
+    return tuple(one for one in known if one.reasoning)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import partial
 
 from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
@@ -11,6 +12,7 @@ from milepost.core.events import (
     Failure,
     MessageAborted,
     ModelRetried,
+    ToolCallCompleted,
 )
 from milepost.core.ids import idempotency_key
 from milepost.core.messages import Message
@@ -18,6 +20,7 @@ from milepost.core.model import ModelRequest, Provider, ResponseFormat
 from milepost.core.prompt import prompt
 from milepost.core.state import State
 from milepost.runtime import notices
+from milepost.runtime.announcements import Announcements
 from milepost.runtime.answers import Answers
 from milepost.runtime.calls import ModelCall, live_progress, run_tool
 from milepost.runtime.coherence import CoherenceCheck
@@ -42,13 +45,17 @@ class Acts:
     """The calls of one run: of models, of tools, and of what looks at both."""
 
     def __init__(
-        self, journal: Journal, history: tuple[Message, ...], means: Means, permits: Permits
-    ) -> None:
+        self, journal: Journal, history: tuple[Message, ...], means: Means, permits: Permits,
+        announcements: Announcements,
+    ) -> None:  # fmt: skip
         self._journal = journal
         self._history = history
         self._means = means
         self._permits = permits
-        self._answers = Answers(journal.claim, means.ports.shelf, means.results)
+        self._announcements = announcements
+        self._answers = Answers(
+            journal.claim, means.ports.shelf, means.results, announcements.has_from
+        )
         agent = journal.agent
         self._spending = Spending(journal.claim, agent, means)
         self._compressor = (
@@ -143,7 +150,7 @@ class Acts:
     def _tokens_max(self) -> int | None:
         """Leave the reply no more room than the run's own bound on tokens does."""
         journal = self._journal
-        limits, usage = journal.agent.limits, journal.state.usage
+        limits, usage = journal.agent.limits, journal.state.usage + journal.state.children
         if limits.max_tokens is None:
             return limits.max_output_tokens
         left = max(1, limits.max_tokens - usage.input_tokens - usage.output_tokens)
@@ -172,6 +179,7 @@ class Acts:
         claim = journal.claim
         past = partial(self._past_rails, effect.call.name)
         live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq, past)
+        emitter = self._announcements.emitter(effect.call.id)
         context = ToolContext(
             run_id=claim.run_id,
             session_id=claim.session_id,
@@ -184,19 +192,22 @@ class Acts:
             tool=effect.call.name,
             approval=_approval(effect),
             progress=live,
+            emit=emitter,
             log=_TOOL_LOG,
             emit_artifact=emissions.emit,
         )
         timeout_s = journal.agent.limits.tool_timeout_s
         clock = means.ports.clock
         try:
-            return await self._spending.tool(
+            events = await self._spending.tool(
                 effect,
                 timeout_s,
                 lambda: run_tool(effect, context, means.tools, means.invoker, clock, timeout_s),
             )
         finally:
+            emitter.close()
             live.close()
+        return _counted(events, live.pieces)
 
     def _past_rails(self, tool: str, writer: Writer) -> Writer:
         return self._rails.progress(tool, writer) if self._rails else writer
@@ -218,6 +229,16 @@ class Acts:
             case ScreenCall():
                 events = await self._rails.call(effect, (*self._history, *said))
                 return [*events, *self._spending.warnings()]
+
+
+def _counted(events: list[Event], chunks: int) -> list[Event]:
+    """Return the events with how many pieces the tool showed; most show none."""
+    if not chunks:
+        return events
+    return [
+        replace(event, chunks=chunks) if isinstance(event, ToolCallCompleted) else event
+        for event in events
+    ]
 
 
 def _approval(effect: CallTool) -> Approved | None:

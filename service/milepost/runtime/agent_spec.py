@@ -17,10 +17,10 @@ from milepost.core.agents import (
     StructureMode,
 )
 from milepost.core.errors import InvalidError
-from milepost.core.guardrails import Guardrails, PythonRail
+from milepost.core.guardrails import Guardrails
 from milepost.core.policy import Policy
 from milepost.providers.catalog import Catalog
-from milepost.runtime.guardrail_spec import GuardrailsSpec, fault_of, rails_of, show_guardrails
+from milepost.runtime.guardrail_spec import GuardrailsSpec, require_rails, show_guardrails
 from milepost.runtime.spec import EXACT, Glob, Globs, ModelName
 from milepost.runtime.structured import require_judged
 from milepost.tools import Registry
@@ -232,18 +232,7 @@ def require_known(
 def _require_rails(guardrails: Guardrails, providers: Catalog, rails: Collection[str]) -> None:
     if guardrails.coherence:
         _require_provider(guardrails.coherence.model, providers, "/guardrails/coherence/model")
-    for pointer, place, rail in rails_of(guardrails):
-        if isinstance(rail, PythonRail) and rail.name not in rails:
-            raise InvalidError(
-                f"there is no guardrail {rail.name!r}; those of this installation are:"
-                f" {', '.join(sorted(rails)) or 'none'}",
-                code="unknown_guardrail",
-                pointer=f"{pointer}/name",
-            )
-        if fault := fault_of(rail, place):
-            raise InvalidError(
-                f"guardrail {rail.type}: {fault}", code="invalid_guardrail", pointer=pointer
-            )
+    require_rails(guardrails, rails)
 
 
 def _is_agent(name: str) -> bool:

@@ -17,12 +17,22 @@ Compress = Callable[[CompressResult], Awaitable[ToolResultCompressed]]
 
 
 class Answers:
-    """The answers to one run's calls, under one claim."""
+    """The answers to one run's calls, under one claim.
 
-    def __init__(self, claim: Claim, shelf: Contents, results: ResultCache | None) -> None:
+    `announced` says which calls have told of events of their own.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        shelf: Contents,
+        results: ResultCache | None,
+        announced: Callable[[str], bool],
+    ) -> None:
         self._claim = claim
         self._shelf = shelf
         self._results = results
+        self._announced = announced
         self._kept: dict[str, tuple[str, float]] = {}
 
     async def answer(self, effect: CallTool, tool: Tool | None, run: RunTool) -> list[Event]:
@@ -38,7 +48,8 @@ class Answers:
             return screened(tool, [again])
         events = await self._run(effect, run)
         match events:
-            case [ToolCallCompleted(result=result)]:  # One with artifacts would come without them.
+            # One with artifacts or with events of its own would come without them.
+            case [ToolCallCompleted(result=result)] if not self._announced(effect.call.id):
                 await self._results.keep(key, result, tool.cache_ttl_s)
                 self._kept[effect.call.id] = key, tool.cache_ttl_s
             case _:

@@ -27,6 +27,7 @@ from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
 from milepost.runtime import notices
 from milepost.runtime.acts import Acts
+from milepost.runtime.announcements import Announcements
 from milepost.runtime.children import within
 from milepost.runtime.cutoff import cut_off
 from milepost.runtime.journal import Journal, Stamped, folded
@@ -107,7 +108,8 @@ class Drive:
         self._rules = self._ruled()
         self._settling = Settling(claim, agent, self._rules, means.ports.new_id, preview)
         self._stops = Stops(agent.stop_when, means.stop_condition)
-        self._acts = Acts(journal, history, means, self._permits)
+        self._announcements = Announcements(means.ports.clock, self._wake)
+        self._acts = Acts(journal, history, means, self._permits, self._announcements)
         self._works: dict[asyncio.Task[list[Event]], Call] = {}
         self._broken: BaseException | None = None
         self._draining = False
@@ -249,10 +251,22 @@ class Drive:
         """
         await woken.wait()
         woken.clear()
-        happened = self._collect()
+        happened = [*(await self._announced()), *self._collect()]
         if not happened:
             journal = self._journal
             journal.inbox_known = max(journal.inbox_known, journal.inbox_seen + 1)
+        return happened
+
+    async def _announced(self) -> list[Stamped]:
+        """Take what tools told of, past the rails of what they bring.
+
+        Until nothing waits: whoever collects a call's end right after this has all that it told.
+        """
+        happened: list[Stamped] = []
+        while told := self._announcements.take():
+            for stamped in told:
+                events = await self._acts.screened([stamped.event], self._journal.state)
+                happened += [Stamped(event, stamped.time_ms) for event in events]
         return happened
 
     def _collect(self) -> list[Stamped]:
@@ -289,7 +303,7 @@ class Drive:
             await asyncio.wait(self._works, timeout=self._means.drain_s)
         for task in [task for task in self._works if task.cancelled()]:
             del self._works[task]
-        happened += self._collect()
+        happened += [*(await self._announced()), *self._collect()]
         await self._stop_works()
         state = self._journal.state
         if state.open_message and not _closes(happened, state.open_message):

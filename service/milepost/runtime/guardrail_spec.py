@@ -1,6 +1,6 @@
 """An agent's guardrails as people write them, as they are kept, and as they are shown."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
@@ -202,6 +202,33 @@ def rails_of(guardrails: Guardrails) -> Iterator[tuple[str, Place, RailSpec]]:
     for place in PLACES:
         for index, rail in enumerate(getattr(guardrails, place)):
             yield f"/guardrails/{place}/{index}", place, rail
+
+
+def python_rails(guardrails: Guardrails) -> Iterator[tuple[str, PythonRail]]:
+    """Yield the rails in Python, likewise."""
+    for pointer, _, rail in rails_of(guardrails):
+        if isinstance(rail, PythonRail):
+            yield pointer, rail
+
+
+def require_rails(guardrails: Guardrails, installed: Collection[str]) -> None:
+    """Raise `InvalidError` for a rail that is not there, or that cannot do what it says.
+
+    `installed` are the names of those in Python.
+    """
+    for pointer, rail in python_rails(guardrails):
+        if rail.name not in installed:
+            raise InvalidError(
+                f"there is no guardrail {rail.name!r}; those of this installation are:"
+                f" {', '.join(sorted(installed)) or 'none'}",
+                code="unknown_guardrail",
+                pointer=f"{pointer}/name",
+            )
+    for pointer, place, declared in rails_of(guardrails):
+        if fault := fault_of(declared, place):
+            raise InvalidError(
+                f"guardrail {declared.type}: {fault}", code="invalid_guardrail", pointer=pointer
+            )
 
 
 def fault_of(rail: RailSpec, place: Place) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from milepost.core.agents import Agent
 from milepost.core.effects import ScreenCall
 from milepost.core.events import (
+    Custom,
     Event,
     Failure,
     GuardrailTriggered,
@@ -116,6 +117,8 @@ class Rails:
                 tool = state.calls[call_id].call.name
                 taken = await self._brought(tool, result, self._results)
                 return [*self._told_of(taken, call_id), replace(event, result=taken.value)]
+            case Custom(call_id):
+                return await self._announced(event, state.calls[call_id].call.name)
             case ToolCallFailed(call_id, error):
                 tool = state.calls[call_id].call.name
                 seen = [post for post in self._results if not post.form]
@@ -124,6 +127,13 @@ class Rails:
                 return [*self._told_of(taken, call_id), replace(event, error=shown)]
             case _:
                 return [event]
+
+    async def _announced(self, event: Custom, tool: str) -> list[Event]:
+        """Return what a tool tells of as its result may be shown: not at all, where it may not."""
+        seen = [post for post in self._results if not post.form]
+        taken = await self._passage(seen, self._subject("tool_results", event.value, tool))
+        shown = [] if taken.blocked else [replace(event, value=taken.value)]
+        return [*self._told_of(taken, event.call_id), *shown]
 
     async def _brought(self, tool: str, value: Json, seen: Sequence[Post]) -> Passage:
         taken = await self._passage(seen, self._subject("tool_results", value, tool))

@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import case, func, null, select, update
 
 from milepost.core.codec import usage_read, usage_shown
-from milepost.store import runs, schema
+from milepost.store import new_runs, schema
 from milepost.store.batches import COLUMNS, LOCK, BatchRow, Counts
 from milepost.store.dialect import json_text, number, rows, rows_of, text, word, words
 from milepost.store.records import NewRun
@@ -164,7 +164,7 @@ def look(queue_limit: int) -> Work[tuple[list[Standing], int]]:
     if not opened:
         return [], 0
     live = yield _LIVE()
-    queued = yield from runs.queued(queue_limit)
+    queued = yield from new_runs.queued(queue_limit)
     by_batch: dict[str, Counter[str]] = {}
     untold: Counter[str] = Counter()
     for batch_id, status, count, without in live:
@@ -248,7 +248,7 @@ def _begin(row: BatchRow, count: int, offer: Offer, now_ms: int) -> Work[BatchRo
     made = [
         offer.begin(row, item, ids, now_ms) for item, ids in zip(items, offer.ids, strict=False)
     ]
-    yield from runs.create(made)
+    yield from new_runs.create(made)
     begun = ({"place": item.place, "run_id": run.id} for item, run in zip(items, made, strict=True))
     yield _BEGIN(**named, begun=rows_of(begun))
     return replace(row, started=row.started + count)

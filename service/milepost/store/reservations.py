@@ -155,8 +155,8 @@ def reserve(holder: Holder, places: Sequence[Place], fit: Fit) -> Work[Amounts |
 def settle(holder: Holder, places: Sequence[Place], billed: Amounts) -> Work[tuple[Crossing, ...]]:
     """Put what was billed in the place of what was reserved; return what is worth a warning.
 
-    Nothing happens where nothing is reserved any more: the call was settled before, or its run has
-    been taken over, and what the call came to will not be in the log either.
+    Nothing happens where nothing is reserved any more: the call was settled before, or given back
+    since its run was taken over, and then what it came to is not in the log either.
     """
     taken, locked = yield (
         _TAKE(**_bound(holder)),

@@ -10,8 +10,8 @@ from milepost.core.errors import ConflictError
 from milepost.store import log, schema
 from milepost.store.dialect import among, number, rows, rows_of, text, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
+from milepost.store.new_runs import session_not_found
 from milepost.store.records import Page
-from milepost.store.runs import session_not_found
 from milepost.store.work import Rows, Statement, Work
 
 _S = schema.sessions.c

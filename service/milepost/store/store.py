@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from milepost.core.errors import FencedError
-from milepost.store import artifacts, budgets, log, reservations, runs
+from milepost.store import artifacts, budgets, log, new_runs, reservations
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import Place
 from milepost.store.budgets import BudgetRow
@@ -35,7 +35,7 @@ class Store:
         self.engine = engine
         self._waits_s = waits_s
         self._queue_max = queue_max
-        self._creates: Lane[NewRun, runs.Created | Exception] = Lane(
+        self._creates: Lane[NewRun, new_runs.Created | Exception] = Lane(
             engine, self._create_all, _creating
         )
         self._appends: Lane[Append, tuple[int, tuple[str, ...]]] = Lane(
@@ -56,7 +56,7 @@ class Store:
         """Do work in a transaction of its own."""
         return await self.engine.write(work)
 
-    async def create(self, run: NewRun) -> runs.Created:
+    async def create(self, run: NewRun) -> new_runs.Created:
         """Queue a run. Raises what the run's request does not allow.
 
         Another process may use the same idempotency key, or become active in the session, between
@@ -66,7 +66,7 @@ class Store:
             try:
                 outcome = await self._creates.submit(run)
             except (CollisionError, DatabaseUnavailableError):
-                if created := await self.read(runs.landed(run)):
+                if created := await self.read(new_runs.landed(run)):
                     return created
                 if last:
                     raise
@@ -137,8 +137,8 @@ class Store:
                 await asyncio.sleep(wait_s)
         raise AssertionError("there is always another wait")
 
-    def _create_all(self, wanted: Sequence[NewRun]) -> Work[list[runs.Created | Exception]]:
-        return runs.create(wanted, queue_max=self._queue_max)
+    def _create_all(self, wanted: Sequence[NewRun]) -> Work[list[new_runs.Created | Exception]]:
+        return new_runs.create(wanted, queue_max=self._queue_max)
 
 
 def _creating(run: NewRun) -> Sequence[object]:

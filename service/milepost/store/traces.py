@@ -67,7 +67,10 @@ _SPANS = Statement(
 
 
 # What was said in the run's messages, and where: of which step, and of which span.
-_SAID = ("step.started", "message.started", "message.completed", "reasoning.completed")
+_SAID = (
+    "step.started", "message.started", "message.completed", "reasoning.completed",
+    "tool_call.requested",
+)  # fmt: skip
 _WORDS = Statement(
     select(_E.seq, _E.type, _E.time_ms, _E.data)
     .where(_E.run_id == text("run_id"), _E.tenant == text("tenant"), _E.type.in_(words(_SAID)))

@@ -12,7 +12,6 @@ import orjson
 from milepost.core.events import (
     ChildRunEnded,
     ChildRunStarted,
-    GuardedPlace,
     InputMessage,
     InputScreened,
     MessageCompleted,
@@ -22,6 +21,7 @@ from milepost.core.events import (
     ToolCallScreened,
     ToolCallStarted,
 )
+from milepost.core.guardrails import Place
 from milepost.core.json import Json
 from milepost.core.spans import CACHE_HIT, CALL_ID, CHUNKS, COERCED, PARAMETERS, Attribute
 from milepost.core.usage import Usage
@@ -107,7 +107,7 @@ def child_attributes(event: ChildRunStarted | ChildRunEnded) -> Attributes:
             return {"milepost.child_run.status": status}
 
 
-def screening_attributes(place: GuardedPlace, call_id: str | None = None) -> Attributes:
+def screening_attributes(place: Place, call_id: str | None = None) -> Attributes:
     """Return what the guardrails look at."""
     told: dict[str, Attribute] = {"milepost.guardrail.place": place}
     if call_id:

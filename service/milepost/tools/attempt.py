@@ -172,7 +172,7 @@ class Attempt:
             return None, self._joined(outcome)
         return None, to_result(outcome)
 
-    def _joined(self, generator: Generator[object, None, object]) -> str:
+    def _joined(self, generator: Generator[object, Any, object]) -> str:
         """Return the pieces as one; of a generator that nobody waits for any more, no further."""
         pieces = Pieces(self._context.progress)
         with closing(generator):

@@ -8,6 +8,7 @@ from typing import Protocol
 from structlog.stdlib import BoundLogger, get_logger
 
 from milepost.tools.artifacts import EmitArtifact, emit_artifact
+from milepost.tools.emitting import Emit, emit_to_nobody
 
 Progress = Callable[[object], None]
 
@@ -47,7 +48,8 @@ class ToolContext:
     said yes to the call, None where nobody was asked.
 
     `progress(text)` shows text to those who follow the run, while the tool runs and from whatever
-    thread; it is kept nowhere. `remember(text)` keeps nothing: no memory is built into this version
+    thread; it is kept nowhere. `emit(name, value)` tells them of an event of the tool's own, which
+    is kept in the run's log. `remember(text)` keeps nothing: no memory is built into this version
     yet, and whoever runs tools may hand in one of their own. `emit_artifact(...)` is the function
     of that name, for threads of the tool's own too. `log` is what `logger` is made from.
     """
@@ -64,6 +66,7 @@ class ToolContext:
     tool: str = ""
     approval: Approved | None = None
     progress: Progress = field(default=unheard, repr=False, compare=False)
+    emit: Emit = field(default=emit_to_nobody, repr=False, compare=False)
     remember: Remember = field(default=forgotten, repr=False, compare=False)
     emit_artifact: EmitArtifact = field(default=emit_artifact, repr=False, compare=False)
     log: BoundLogger = field(default=_LOG, repr=False, compare=False)

@@ -26,7 +26,9 @@ from milepost.tools.artifacts import Artifact, collecting
 from milepost.tools.attempt import Attempt
 from milepost.tools.context import Approved, ToolContext
 from milepost.tools.definition import Tool
+from milepost.tools.emitting import Emitter
 from milepost.tools.home import Home, found
+from milepost.tools.offspring import MARK, kill_marked
 from milepost.tools.raised import told
 from milepost.tools.results import RESULT_CHARS_MAX
 
@@ -60,6 +62,10 @@ class _Voice:
             self._room -= len(piece)
         if room >= 0 and piece:
             self.say({"progress": clean_text(piece)})
+
+    def event(self, name: str, value: Json) -> None:
+        """Tell of an event of the tool's own."""
+        self.say({"event": {"name": name, "value": value}})
 
     def artifact(self, artifact: Artifact, content: bytes | None) -> None:
         """Hand over what the call has left behind, its content in pieces that a line can hold."""
@@ -115,6 +121,8 @@ class Isolated:
         with self._wire.makefile("rb") as lines:
             for line in lines:
                 self._calls.put(line)
+        if mark := os.environ.get(MARK):
+            kill_marked(mark)
         os.killpg(0, signal.SIGKILL)
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Json]:
@@ -144,6 +152,7 @@ class Isolated:
                 **known,
                 approval=approval and Approved(**approval),
                 progress=voice.progress,
+                emit=Emitter(voice.event),
                 emit_artifact=emissions.emit,
                 log=structlog.wrap_logger(
                     None, processors=[structlog.processors.format_exc_info, voice.log]

@@ -19,6 +19,7 @@ from milepost.tools.arrivals import Arrivals
 from milepost.tools.context import ToolContext
 from milepost.tools.definition import Tool
 from milepost.tools.home import Home, home_of
+from milepost.tools.offspring import MARK, kill_marked, new_mark
 
 PROCESSES_MAX = 4
 ANSWER_BYTES_MAX = 4_194_304
@@ -37,8 +38,9 @@ _NO_ANSWER = "its process answered what is no answer; a tool must not write to i
 class ToolProcesses:
     """At most `processes_max` processes, started when needed and kept warm between calls.
 
-    Each leads a session and a process group of its own, so that what a tool starts dies with it: on
-    timeout, on cancellation, when this is closed, and when the process that this lives in is gone.
+    Each leads a session and a process group of its own and is marked, so that what a tool starts
+    dies with it: on timeout, on cancellation, when this is closed, and when the process that this
+    lives in is gone.
     It gets the call as JSON over a socket, which nothing that a tool prints can disturb. It has the
     environment of the service, but for the service's own settings (`MILEPOST_…`): whatever else
     stands there, keys of vendors for instance, its tools can read, as tools in threads can.
@@ -109,28 +111,29 @@ class _Process:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
+        mark: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self._process = process
+        self._mark = mark
         self._reader = reader
         self._writer = writer
         self._loaded: dict[str, int] = {}
-        self.gone = asyncio.create_task(process.wait(), name="a tool's process")
-        # What the tool has started may hold the other end open although the process is gone.
-        self.gone.add_done_callback(lambda _: writer.transport.abort())
+        self.gone = asyncio.create_task(self._end(), name="a tool's process")
 
     @classmethod
     async def start(cls) -> "_Process":
         """Start a process that waits for calls."""
         ours, theirs = socket.socketpair()
+        mark = new_mark()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "milepost.tools.isolated", str(theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env=_environment(),
+                env={**_environment(), MARK: mark},
             )  # fmt: skip
         except BaseException:
             ours.close()
@@ -138,7 +141,15 @@ class _Process:
         finally:
             theirs.close()
         reader, writer = await asyncio.open_connection(sock=ours, limit=ANSWER_BYTES_MAX)
-        return cls(process, reader, writer)
+        return cls(process, mark, reader, writer)
+
+    async def _end(self) -> int:
+        """Wait until the process is gone, and kill what it has left; return its exit code."""
+        code = await self._process.wait()
+        # What the tool has started may hold the other end open although the process is gone.
+        self._writer.transport.abort()
+        await asyncio.to_thread(kill_marked, self._mark)
+        return code
 
     def fits(self, home: Home) -> bool:
         """Say whether the process has not loaded an older form of the module; note which it has."""
@@ -158,6 +169,8 @@ class _Process:
             match said:
                 case {"progress": str(text)}:
                     context.progress(text)
+                case {"event": {"name": str(name), "value": value}}:
+                    context.emit(name, value)
                 case {"log": {"level": str(level), "event": str(event), "fields": dict(fields)}}:
                     log = getattr(context.logger, level if level in _LEVELS else "info")
                     log(event, **fields)
@@ -178,7 +191,7 @@ class _Process:
 
     def kill(self) -> None:
         """Kill the process and all that it has started."""
-        if not self.gone.done():
+        if self._process.returncode is None:
             # Not reaped yet, so that its number cannot be another's by now.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,9 +1,11 @@
 """`${secret:NAME}` and `${env:NAME}`: secrets that a declaration names and never holds."""
 
+import html
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote, quote_plus
 
 from milepost.core.errors import ToolError
 from milepost.core.json import Json
@@ -109,8 +111,18 @@ async def reveal(texts: Mapping[str, str], secrets: Secrets) -> Revealed:
         key: _REFERENCE.sub(lambda found: values[Reference(found[1], found[2])], text)
         for key, text in texts.items()
     }
-    hidden = frozenset(value for value in values.values() if len(value) >= _HIDDEN_CHARS_MIN)
-    return Revealed(revealed, hidden)
+    hidden = (value for value in values.values() if len(value) >= _HIDDEN_CHARS_MIN)
+    return Revealed(revealed, frozenset(form for value in hidden for form in _forms(value)))
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Yield the value as it is, and as URLs, JSON and HTML write it."""
+    yield value
+    yield quote(value, safe="")
+    yield quote_plus(value)
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield html.escape(value)
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

@@ -27,10 +27,12 @@ class LiveProgress:
     What is said between two turns of the loop is handed over at once, and what is said beyond
     `RESULT_CHARS_MAX` characters or after the end not at all, so that neither a tool that talks
     without end nor one that nobody waits for any more costs anything. A writer is opened with the
-    first word: most tools say nothing.
+    first word: most tools say nothing. `pieces` counts what was said.
     """
 
-    __slots__ = ("_closed", "_home", "_lock", "_loop", "_open", "_room", "_waiting", "_writer")
+    __slots__ = (
+        "_closed", "_home", "_lock", "_loop", "_open", "_room", "_waiting", "_writer", "pieces",
+    )  # fmt: skip
 
     def __init__(self, open_writer: Callable[[], Writer]) -> None:
         self._open = open_writer
@@ -41,6 +43,7 @@ class LiveProgress:
         self._waiting: list[str] = []
         self._writer: Writer | None = None
         self._closed = False
+        self.pieces = 0
 
     def __call__(self, text: object) -> None:
         """Show `text`, as soon as the loop comes to it."""
@@ -49,6 +52,7 @@ class LiveProgress:
         with self._lock:
             if self._is_over():
                 return
+            self.pieces += 1
             kept = piece[: self._room]
             self._room -= len(piece)
             self._waiting.append(clean_text(kept) + (CUT if self._room < 0 else ""))

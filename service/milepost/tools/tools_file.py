@@ -1,6 +1,5 @@
 """Tools declared in a TOML file: HTTP tools, OpenAPI documents, MCP servers, client-side tools."""
 
-import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -8,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.tools.client import client_tool
 from milepost.tools.declaration import ClientToolSpec, Declaration
 from milepost.tools.definition import Tool
+from milepost.tools.documents import read_document
 from milepost.tools.egress import Egress
 from milepost.tools.http.declared import HttpToolSpec
 from milepost.tools.http.openapi import OpenApiSpec
@@ -91,9 +90,8 @@ def read_tools_file(path: Path) -> ToolsFile:
 def _document(path: Path, document: Path) -> Any:
     """Return an OpenAPI document, from JSON or YAML."""
     try:
-        text = document.read_text(encoding="utf-8")
-        return json.loads(text) if document.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return read_document(document)
+    except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"tools file {path}: the document {document} cannot be read: {_line(str(error))}"
         ) from error

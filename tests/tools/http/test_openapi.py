@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from milepost.core.errors import InvalidError, ToolValidationError
 from milepost.tools import Tool
 from milepost.tools.egress import Egress
-from milepost.tools.http.openapi import OpenApiSpec
+from milepost.tools.http.openapi import DESCRIPTION_CHARS_MAX, OpenApiSpec
 from tests.law.pages import ROOT
 from tests.stubs.web_server import WebServer, saying, web_server
 from tests.tools.http.calling import called, secrets, to_loopback
@@ -168,6 +168,12 @@ async def test_the_words_of_openapi_3_0_are_understood(egress: Egress) -> None:
     assert pet.validate({"petId": 3, "name": "Rex", "nick": None})["nick"] is None
     with pytest.raises(ToolValidationError, match="age"):
         pet.validate({"petId": 3, "name": "Rex", "age": 0})
+
+
+async def test_a_model_is_told_no_novel(egress: Egress) -> None:
+    document = changed(x={"get": {"operationId": "x", "description": "word " * 10_000}})
+
+    assert len(tools_of(egress, document)["x"].description) == DESCRIPTION_CHARS_MAX
 
 
 async def test_slips_that_change_nothing_are_overlooked(egress: Egress) -> None:

@@ -6,8 +6,9 @@ import sys
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -19,14 +20,14 @@ from milepost.tools.egress import Guard
 from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import ListedTool, effect_of, tools_of
 from milepost.tools.mcp.opening import connect, open_server
-from milepost.tools.references import Reference
+from milepost.tools.mcp.server import McpServer
+from milepost.tools.mcp.transport import opener
+from milepost.tools.references import Reference, reveal
 from tests.stubs import mcp_server
 from tests.tools.http.calling import called
 
-if TYPE_CHECKING:
-    from milepost.tools.mcp.server import McpServer
-
 STUB = str(Path(mcp_server.__file__))
+SILENT = str(Path(mcp_server.__file__).with_name("silent_mcp_server.py"))
 TIMEOUT_S = 20
 
 
@@ -152,7 +153,7 @@ async def test_what_a_server_repeats_of_a_secret_is_hidden(way: str) -> None:
 
 
 @asynccontextmanager
-async def _repeating(way: str) -> AsyncIterator["McpServer"]:
+async def _repeating(way: str) -> AsyncIterator[McpServer]:
     async with AsyncExitStack() as held:
         spec = a_server(env={"TOKEN": "${env:TOKEN}"})
         if way == "http":
@@ -224,6 +225,17 @@ async def test_a_server_that_does_not_start_is_left_alone_for_a_while() -> None:
 
     assert first.value.retryable
     assert second.value.retryable
+
+
+async def test_a_server_that_does_not_tell_its_tools_is_given_up() -> None:
+    way, nothing = opener(a_server(args=[SILENT]), Guard()), partial(reveal, {}, secrets)
+    server = McpServer("stub", way, nothing, listing_s=0.2)
+
+    with pytest.raises(ToolError, match=r"stub did not tell its tools within 0.2 s") as late:
+        await server.listing()
+    await server.close()
+
+    assert late.value.retryable
 
 
 async def test_a_command_that_is_not_there_is_named() -> None:

@@ -35,6 +35,7 @@ from milepost.tools.references import Secrets
 
 OPERATIONS_MAX = 500
 NAME_CHARS_MAX = 64
+DESCRIPTION_CHARS_MAX = 8_000
 _METHODS = ("get", "put", "post", "delete", "patch", "head")
 _PLACES = ("path", "query", "header")
 # What frames the request, or says who makes it: by us or by the declaration, never by a model.
@@ -181,7 +182,8 @@ class _Read:
 
     def _description(self) -> str:
         told = [str(self._item.get(key) or "").strip() for key in ("summary", "description")]
-        return "\n\n".join(dict.fromkeys(filter(None, told))) or f"{self._method} {self._url}"
+        words = "\n\n".join(dict.fromkeys(filter(None, told))) or f"{self._method} {self._url}"
+        return words[:DESCRIPTION_CHARS_MAX]
 
     def _parameters(self) -> list[Mapping[str, Any]]:
         """Return the parameters; an operation's own go before those of its path."""

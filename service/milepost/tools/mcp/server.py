@@ -17,6 +17,7 @@ from milepost.tools.mcp.transport import Open
 from milepost.tools.references import Revealed
 
 CONNECT_S = 20.0
+LISTING_S = 30.0
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 PAGES_MAX = 50
@@ -33,12 +34,12 @@ class McpServer:
     """
 
     def __init__(
-        self, name: str, open_way: Open, given: Given, *, connect_s: float = CONNECT_S
+        self, name: str, open_way: Open, given: Given, *, listing_s: float = LISTING_S
     ) -> None:
         self._name = name
         self._open = open_way
         self._given = given
-        self._connect_s = connect_s
+        self._listing_s = listing_s
         self._link: _Link | None = None
         self._links: set[_Link] = set()
         self._failures = 0
@@ -46,7 +47,14 @@ class McpServer:
 
     async def listing(self) -> list[ListedTool]:
         """Return all that the server offers. Raises ToolError if it cannot be asked."""
-        return await self._answer(_list_tools)
+        try:
+            async with asyncio.timeout(self._listing_s):
+                return await self._answer(_list_tools)
+        except TimeoutError:
+            raise ToolError(
+                f"MCP server {self._name} did not tell its tools within {self._listing_s:g} s",
+                retryable=True,
+            ) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Json]) -> Json:
         """Return what the server's tool answers. Raises ToolError, told to the model."""
@@ -94,7 +102,7 @@ class McpServer:
                 f"MCP server {self._name} is down; it is tried again in {wait_s:.0f} s",
                 retryable=True,
             )
-        self._link = link = _Link(self._open, self._given, self._connect_s)
+        self._link = link = _Link(self._open, self._given)
         self._links.add(link)
         link.task.add_done_callback(lambda _: self._links.discard(link))
         return link
@@ -143,13 +151,12 @@ class _LinkOverError(Exception):
 class _Link:
     """One connection, held by a task of its own: who enters the SDK's client must leave it."""
 
-    def __init__(self, open_way: Open, given: Given, connect_s: float) -> None:
+    def __init__(self, open_way: Open, given: Given) -> None:
         self.ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self.revealed = Revealed()
         self.error: BaseException | None = None
         self._over = asyncio.Event()
-        holding = self._hold(open_way, given, connect_s)
-        self.task = asyncio.create_task(holding, name="an MCP server")
+        self.task = asyncio.create_task(self._hold(open_way, given), name="an MCP server")
 
     @property
     def is_over(self) -> bool:
@@ -181,9 +188,9 @@ class _Link:
                 task.cancel()
             await asyncio.gather(using, over, return_exceptions=True)
 
-    async def _hold(self, open_way: Open, given: Given, connect_s: float) -> None:
+    async def _hold(self, open_way: Open, given: Given) -> None:
         try:
-            async with asyncio.timeout(connect_s) as limit:
+            async with asyncio.timeout(CONNECT_S) as limit:
                 self.revealed = await given()
                 way = open_way(self.revealed.texts, self.end)
                 async with Client(way, cache=None) as client:
@@ -191,7 +198,7 @@ class _Link:
                     self.ready.set_result(client)
                     await self._over.wait()
         except TimeoutError:
-            self.error = ToolError(f"it did not answer within {connect_s:g} s", retryable=True)
+            self.error = ToolError(f"it did not answer within {CONNECT_S:g} s", retryable=True)
         except Exception as error:
             self.error = _first(error)
         finally:

@@ -1,0 +1,117 @@
+"""An agent as it is written in Python, as the definition that the loop goes by.
+
+It passes the very checks of the service: what could not be created there is refused here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from milepost.core.agents import Agent
+from milepost.core.errors import ConfigurationError, ToolValidationError
+from milepost.core.guardrails import Guardrails, PythonRail
+from milepost.guardrails.verdicts import Rail
+from milepost.runtime.agent_spec import AgentSpec, agent_of
+from milepost.runtime.guardrail_spec import PLACES, fault_of, rails_of
+from milepost.tools import Registry, Tool, tool_of
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A definition, and what in it is Python: its tools, and its rails by name."""
+
+    agent: Agent
+    tools: Registry
+    rails: Mapping[str, Rail]
+
+
+def written(described: Mapping[str, object], tools: Iterable[Tool]) -> Written:
+    """Return the definition that `described` is, in the words of a spec, over these tools.
+
+    Raises `ConfigurationError` with the place of what cannot be.
+    """
+    name = described["name"]
+    registry = _registry(tools)
+    guardrails, rails = _guardrails(described.get("guardrails"))
+    said = {key: plain(value) for key, value in described.items() if key != "guardrails"}
+    said |= {"tools": [*registry.names], "guardrails": guardrails}
+    try:
+        agent = agent_of(AgentSpec.model_validate(said))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        why = "no such field" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ConfigurationError(f"agent {name!r}: {place}: {why}") from error
+    if agent.guardrails:
+        _check_rails(agent.guardrails, rails, f"agent {name!r}")
+    return Written(agent, registry, rails)
+
+
+def models_of(agent: Agent) -> tuple[str, ...]:
+    """Return all models that the agent may ask, each `provider/model`."""
+    coherence = agent.guardrails.coherence if agent.guardrails else None
+    others = (agent.compression, coherence)
+    return (agent.model, *agent.fallbacks, *(each.model for each in others if each))
+
+
+def plain(value: object) -> Any:
+    """Return what a spec takes: records and mappings as dicts, sequences as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    return value
+
+
+def as_tool(given: Callable[..., Any] | Tool) -> Tool:
+    """Return the tool; `ConfigurationError` for one that somebody elsewhere would have to run."""
+    found = given if isinstance(given, Tool) else tool_of(given)
+    if found.kind == "client":
+        raise ConfigurationError(
+            f"tool {found.name!r} is run by clients of the service, and here is none; give it a"
+            " function"
+        )
+    return found
+
+
+def _registry(tools: Iterable[Tool]) -> Registry:
+    try:
+        return Registry(tools)
+    except ToolValidationError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _check_rails(guardrails: Guardrails, rails: Mapping[str, Rail], whose: str) -> None:
+    for pointer, place, rail in rails_of(guardrails):
+        if isinstance(rail, PythonRail) and rail.name not in rails:
+            raise ConfigurationError(
+                f"{whose}: there is no guardrail {rail.name!r}; put the rail itself in its place"
+            )
+        if fault := fault_of(rail, place):
+            raise ConfigurationError(f"{whose}: {pointer[1:].replace('/', '.')}: {fault}")
+
+
+def _guardrails(described: object) -> tuple[object, dict[str, Rail]]:
+    """Return the spec, with the name of each rail in Python in its place, and those rails."""
+    rails: dict[str, Rail] = {}
+    if not isinstance(described, Mapping):
+        return plain(described), rails
+
+    def named(rail: object) -> object:
+        if not isinstance(rail, Rail) or isinstance(rail, type):
+            return plain(rail)
+        if rails.setdefault(rail.name, rail) is not rail:
+            raise ConfigurationError(
+                f"there are two guardrails {rail.name!r}; rename one: @rail(name=...)"
+            )
+        return {"type": "python", "name": rail.name}
+
+    said = {
+        place: [named(rail) for rail in given] if place in PLACES else plain(given)
+        for place, given in described.items()
+    }
+    return said, rails

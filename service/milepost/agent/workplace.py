@@ -1,0 +1,91 @@
+"""Where an agent's runs are done: what they share, for each event loop that there is."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from milepost.agent.loop_thread import LoopThread, run_here
+from milepost.agent.per_loop import PerLoop
+from milepost.agent.providers import Answering, Providers
+from milepost.runtime import notices
+from milepost.runtime.clock import Ids, NewId
+from milepost.runtime.result_cache import ResultCache
+from milepost.tools import Invoker, ToolProcesses, ToolThreads
+
+TOOL_THREADS_MAX = 32
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What runs need: who answers, what runs tools, what keeps their results, and new ids."""
+
+    answering: Answering
+    invoker: Invoker
+    results: ResultCache
+    new_id: NewId
+
+
+class Workplace:
+    """One agent's. Connections are open while a run is under way, or while it is kept open.
+
+    The threads are the same for all loops, and end with the agent.
+    """
+
+    def __init__(self, providers: Providers) -> None:
+        self._providers = providers
+        self._threads = ToolThreads(TOOL_THREADS_MAX)
+        self._equipment = PerLoop(self._opened)
+        self._kept: dict[asyncio.AbstractEventLoop, list[AsyncExitStack]] = {}
+        self._thread: LoopThread | None = None
+        weakref.finalize(self, self._threads.close)
+
+    def held(self) -> AbstractAsyncContextManager[Equipment]:
+        """Give what there is on this loop."""
+        return self._equipment.held()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns, for a caller who waits: on the loop that is kept."""
+        return run_here(work) if self._thread is None else self._thread.run(work)
+
+    async def keep(self) -> None:
+        """Keep everything open on this loop until `leave`."""
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self.held())
+        self._kept.setdefault(asyncio.get_running_loop(), []).append(stack)
+
+    async def leave(self) -> None:
+        """Undo one `keep` on this loop."""
+        loop = asyncio.get_running_loop()
+        stack = self._kept[loop].pop()
+        if not self._kept[loop]:
+            del self._kept[loop]
+        await stack.aclose()
+
+    def keep_thread(self) -> None:
+        """Keep a loop for callers who wait, and everything open on it, until `leave_thread`."""
+        if self._thread is not None:
+            raise RuntimeError("this agent is kept open already; leave its other `with` first")
+        self._thread = LoopThread()
+        self._thread.run(self.keep())
+
+    def leave_thread(self) -> None:
+        """Undo `keep_thread`."""
+        assert self._thread is not None, "who leaves has entered"
+        thread, self._thread = self._thread, None
+        thread.run(self.leave())
+        thread.close()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Equipment]:
+        processes = ToolProcesses()
+        async with self._providers.held() as answering:
+            invoker = Invoker(self._threads, on_left=notices.tool_left, processes=processes)
+            try:
+                yield Equipment(answering, invoker, ResultCache(self._providers.cache), Ids())
+            finally:
+                await processes.close()
