@@ -129,7 +129,7 @@ def test_a_call_that_fails_is_told_to_the_model_which_goes_on(wrong: object, tol
     assert told in model.requests[-1].messages[-1].content
 
 
-def test_five_hundred_tools_are_found_as_fast_as_one() -> None:
+def test_a_tool_is_found_by_its_name_among_five_hundred() -> None:
     def numbered(n: int) -> Tool:
         return Tool(name=f"tool_{n}", description="A tool.", function=lambda: n)
 
@@ -137,7 +137,7 @@ def test_five_hundred_tools_are_found_as_fast_as_one() -> None:
 
     [call] = asked.run("Go.").tool_calls
 
-    assert call.result == 499  # Looked up in a dict: `Registry.get`.
+    assert call.result == 499
 
 
 def test_an_agent_has_a_name() -> None:

@@ -11,6 +11,7 @@ import pytest
 from milepost import Agent, LoggingObserver, Observer, RecordingObserver, tool
 from milepost.agent import observations as seen
 from milepost.agent.observations import Observation
+from milepost.agent.telling import Telling
 from milepost.core.errors import ProviderError
 from milepost.core.model import TextDelta
 from milepost.providers.scripted import Scripted, calling, saying
@@ -369,3 +370,39 @@ def test_a_message_that_breaks_off_is_told_as_one_that_failed() -> None:
     first, second = recorded.of(seen.LlmEnd)
     assert (first.content, first.error is not None) == ("", True)
     assert (second.content, second.error) == ("Here.", None)
+
+
+@pytest.mark.parametrize("kind", [Awaited, Beside])
+async def test_nobody_is_waited_for_without_end(kind: type[Awaited]) -> None:
+    telling = Telling([kind([], asyncio.Event())], "run_1", blocking_s=0.01, left_s=0)
+
+    await telling.tell([seen.ToolStart("run_1", "call_1_0", "add", {}, 1)])
+    await telling.end()
+
+    assert telling.failures == 1
+
+
+async def test_what_expires_is_told_with_its_limit() -> None:
+    async def hang(_: object) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    recorded = RecordingObserver()
+    asked = Agent(MODEL, providers={"test": hang}, observers=[recorded])
+
+    await asked.arun("Hi.", deadline_s=0.01)
+
+    [end] = recorded.of(seen.RunEnd)
+    assert (end.status, end.finish_reason) == ("expired", "deadline")
+
+
+def test_what_a_look_at_a_call_takes_is_told_as_usage() -> None:
+    recorded = RecordingObserver()
+    asked = agent(
+        ADD, saying('{"coherent": true, "reason": "yes"}'), saying("42"),
+        tools=[add], guardrails={"coherence": {}}, observers=[recorded],
+    )  # fmt: skip
+
+    asked.run("What is 17 + 25?")
+
+    assert len(recorded.of(seen.UsageSeen)) == 3

@@ -194,7 +194,7 @@ async def test_values_are_read_while_they_are_written() -> None:
         ("", None),
         ("Well", None),
         ('Well: {"a": "he', {"a": "he"}),
-        ("[1, 2", [1]),
+        ("[1, 2", [1, 2]),
         ("```json\n{}", {}),
         ("{]", None),
         ('{"a": ' + "1" * PARTIAL_CHARS_MAX, None),
@@ -224,7 +224,7 @@ async def test_leaving_a_stream_ends_its_run() -> None:
 
 async def test_who_reads_slowly_gets_bigger_pieces_and_no_longer_queue() -> None:
     pending = Pending()
-    for word in "one two three".split():
+    for word in ["one", "two", "three"]:
         pending.put(StreamChunk("text", "msg_1", word))
     pending.put(StreamChunk("tool_call", "call_1_0", tool="add"))
     pending.put(StreamChunk("text", "msg_2", "four"))

@@ -50,7 +50,10 @@ async def test_pictures_are_kept_beside_the_text(client: httpx2.AsyncClient) -> 
         ),
         ({"role": "user", "content": [{"type": "sound", "url": PICTURE}]}, "/input/0/content/0"),
         ({"role": "user", "content": []}, "/input/0/content"),
-        ({"role": "system", "content": [{"type": "image", "url": PICTURE}]}, "/input/0"),
+        (
+            {"role": "system", "content": [{"type": "image", "url": PICTURE}]},
+            "/input/0/content/0/type",
+        ),
     ],
 )
 async def test_what_is_no_picture_for_a_model_is_refused(

@@ -29,6 +29,7 @@ EPHEMERAL = {
     "message.delta": ("message_id", "offset", "text"),
     "reasoning.delta": ("message_id", "offset", "text"),
     "tool_call.progress": ("call_id", "offset", "text"),
+    "output.partial": ("message_id", "value"),
     "stream.lagged": ("resume_after",),
     "stream.reconnect": ("after_ms",),
     "error": (),  # the fields of a problem

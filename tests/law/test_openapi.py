@@ -20,7 +20,8 @@ from milepost.api.batch_items import BatchItem
 from milepost.api.batches import BatchCancel
 from milepost.api.budgets import BudgetChange, BudgetCreate, BudgetLimits
 from milepost.api.new_batches import BatchCreate
-from milepost.api.new_runs import InputMessageBody, RunCreate
+from milepost.api.new_runs import OtherMessageBody, RunCreate, UserMessageBody
+from milepost.api.partials import PARTIAL
 from milepost.api.runs import RunCancel
 from milepost.api.secrets import SecretValue
 from milepost.api.service import Api
@@ -29,6 +30,7 @@ from milepost.api.tool_calls import ToolCallCreate
 from milepost.api.tool_permissions import ToolPermissionsBody
 from milepost.api.tool_results import ToolResult, ToolResults
 from milepost.core.codec import EVENTS
+from milepost.core.spans import SpanKind, SpanStatus
 from milepost.live.hub import TextKind
 from milepost.runtime.agent_spec import AgentSpec, CacheSpec, LimitsSpec, PolicySpec
 from milepost.runtime.credentials import SCOPES, KeySpec
@@ -55,10 +57,12 @@ SCHEMAS: dict[str, Any] = CONTRACT["components"]["schemas"]
 # These keep a command from its work, or stay between the parts of one: no problem and no log has
 # them.
 UNSEEN = {
+    "aborted",
     "api_error",
     "cannot_bind",
     "collision",
     "demo_failed",
+    "denied",
     "database_in_use",
     "database_refused",
     "fenced",
@@ -68,13 +72,14 @@ UNSEEN = {
     "misconfigured",
     "no_keys",
     "part_died",
+    "run_not_completed",
     "secret_unreadable",
     "unknown_group",
     "unreachable",
     "weak_secret_key",
 }
 # What a stream carries beside the log.
-NOT_IN_THE_LOG = {"error", "stream.lagged", "stream.reconnect", *get_args(TextKind)}
+NOT_IN_THE_LOG = {PARTIAL, "error", "stream.lagged", "stream.reconnect", *get_args(TextKind)}
 
 
 @pytest.fixture
@@ -243,10 +248,11 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("Coherence", CoherenceSpec),
         ("Guardrails", GuardrailsSpec),
         ("InjectionRail", InjectionSpec),
-        ("InputMessage", InputMessageBody),
         ("KeyCreate", KeySpec),
         ("LengthRail", LengthSpec),
         ("Limits", LimitsSpec),
+        ("OtherMessage", OtherMessageBody),
+        ("UserMessage", UserMessageBody),
         ("PiiRail", PiiSpec),
         ("Policy", PolicySpec),
         ("PythonRail", PythonRailSpec),
@@ -283,6 +289,11 @@ def test_a_body_is_promised_with_the_fields_that_are_taken(
 
 def test_the_scopes_are_promised() -> None:
     assert set(SCHEMAS["Scope"]["enum"]) == set(SCOPES)
+
+
+def test_the_types_of_a_trace_s_steps_are_promised() -> None:
+    assert tuple(SCHEMAS["SpanKind"]["enum"]) == get_args(SpanKind)
+    assert tuple(SCHEMAS["SpanStatus"]["enum"]) == get_args(SpanStatus)
 
 
 def test_every_example_is_what_its_schema_says() -> None:

@@ -1,17 +1,26 @@
 """A run that is ended from outside: its log says what came in, and agrees with its approvals."""
 
+from dataclasses import replace
+from functools import reduce
+
 import pytest
 
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
     ApprovalWithdrawn,
+    Event,
+    MessageStarted,
     RunCancelled,
     RunCancelling,
+    StepStarted,
 )
+from milepost.core.spans import Span
+from milepost.core.state import evolve
 from milepost.providers.scripted import calling
+from milepost.runtime.drive import load
 from milepost.runtime.ending import end_run
-from milepost.store import approvals, sessions
+from milepost.store import approvals, sessions, traces
 from milepost.store.approvals import ApprovalRow
 from milepost.store.runs import StaleError
 from milepost.tools import tool
@@ -116,3 +125,52 @@ async def test_a_run_that_was_ended_and_erased_meanwhile_is_looked_at_again(
 
     with pytest.raises(StaleError):
         await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
+
+
+async def spans_of(shop: Workshop, run_id: str) -> list[Span]:
+    """Return the run's spans that have ended."""
+    return await shop.store.read(traces.spans(TENANT, run_id))
+
+
+async def test_what_the_ending_cuts_off_is_in_the_trace_and_is_exported(shop: Workshop) -> None:
+    exported: list[Span] = []
+    run = await shop.queue(metadata='{"team":"red"}')
+    journal = await load(await shop.claim(), shop.agent(), shop.means([]))
+    begun: list[Event] = [StepStarted(1), MessageStarted("msg_1", "test/model")]
+    await journal.append(journal.stamp(*begun), state=reduce(evolve, begun, journal.state))
+    shop.ports = replace(shop.ports, export=exported.extend)
+
+    await end(shop, run.id)
+
+    stretch, chat = found = await spans_of(shop, run.id)
+    assert (stretch.kind, chat.kind) == ("invoke_agent", "chat")
+    assert {stretch.status, chat.status} == {"cancelled"}
+    assert (chat.model, chat.parent_id) == ("test/model", stretch.span_id)
+    assert stretch.attributes["gen_ai.provider.name"] == "test"
+    assert stretch.attributes["milepost.metadata.team"] == "red"
+    assert sorted(exported, key=lambda span: span.seq) == found
+
+
+async def test_spans_of_a_trace_that_its_caller_does_not_want_are_kept_and_not_exported(
+    shop: Workshop,
+) -> None:
+    exported: list[Span] = []
+    run = await shop.queue(trace_parent=f"00-{'5' * 32}-{'6' * 16}-00")
+    await load(await shop.claim(), shop.agent(), shop.means([]))
+    shop.ports = replace(shop.ports, export=exported.extend)
+
+    await end(shop, run.id)
+
+    [stretch] = await spans_of(shop, run.id)
+    assert stretch.trace_id == "5" * 32
+    assert exported == []
+
+
+async def test_spans_that_were_told_before_are_not_told_again(shop: Workshop) -> None:
+    asked = await asking(shop)
+    before = await spans_of(shop, asked.run_id)
+
+    await end(shop, asked.run_id)
+
+    assert await spans_of(shop, asked.run_id) == before
+    assert [span.kind for span in before] == ["invoke_agent", "chat", "policy"]

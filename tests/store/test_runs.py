@@ -7,7 +7,7 @@ import pytest
 
 from milepost.core.errors import FencedError
 from milepost.store import log, runs
-from milepost.store.records import Change, Page, Request, RunFilter
+from milepost.store.records import Change, Page, RunFilter
 from milepost.store.store import Store
 from tests.store.making import (
     NOW_MS,
@@ -35,7 +35,6 @@ from tests.store.making import (
 )
 
 LATER_MS = 4 * NOW_MS
-REQUEST = Request("POST /v1/runs", "key-1", "hash")
 
 
 def a_letter(why: str = "approval", **changes: Any) -> runs.Letter:

@@ -11,7 +11,6 @@ from milepost.core.events import (
     ChildRunStarted,
     Event,
     Failure,
-    GuardedPlace,
     GuardrailTriggered,
     InputMessage,
     InputScreened,
@@ -42,6 +41,7 @@ from milepost.core.events import (
     ToolCallScreening,
     ToolCallStarted,
 )
+from milepost.core.guardrails import Place
 from milepost.core.messages import ToolKind
 from milepost.core.usage import Usage
 
@@ -102,7 +102,7 @@ def ended(log: LogWriter) -> LogWriter:
     return log.write(RunCompleted(Output("42"), Usage()), after_ms=1)
 
 
-def _place(call_id: str | None) -> GuardedPlace:
+def _place(call_id: str | None) -> Place:
     return "input" if call_id is None else "tool_arguments"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -9,7 +10,7 @@ from milepost.core.agents import StructuredOutput
 from milepost.core.json import Json
 from milepost.runtime.structured import AnswerCheck, require_judged
 
-ResponseFormat = type[BaseModel] | Mapping[str, Json] | StructuredOutput
+ResponseFormat = type[BaseModel] | Mapping[str, Any] | StructuredOutput
 """A class, a schema, or a schema with a name, a count of retries and a mode."""
 
 

@@ -19,13 +19,22 @@ _log = logger("agent")
 class Telling:
     """The observers of one run or batch. `failures` counts what they raised, and went no further.
 
-    Who blocks may hold a run up for `BLOCKING_S_MAX`; who does not has `LEFT_S_MAX` at its end.
+    Who blocks may hold a run up for `blocking_s`; who does not has `left_s` at its end.
     """
 
-    def __init__(self, observers: Sequence[Observer], subject: str) -> None:
+    def __init__(
+        self,
+        observers: Sequence[Observer],
+        subject: str,
+        *,
+        blocking_s: float = BLOCKING_S_MAX,
+        left_s: float = LEFT_S_MAX,
+    ) -> None:
         self.failures = 0
         self._observers = observers
         self._subject = subject
+        self._blocking_s = blocking_s
+        self._left_s = left_s
         self._beside: set[asyncio.Task[None]] = set()
         self._complained: set[Observer] = set()
         self._waiting: list[tuple[Observer, Observation, Awaitable[None]]] = []
@@ -58,7 +67,7 @@ class Telling:
         await self._wait()
         if not self._beside:
             return
-        _, left = await asyncio.wait(self._beside, timeout=LEFT_S_MAX)
+        _, left = await asyncio.wait(self._beside, timeout=self._left_s)
         for task in left:
             self.failures += 1
             task.cancel()
@@ -79,7 +88,7 @@ class Telling:
         self, observer: Observer, seen: Observation, answer: Awaitable[None]
     ) -> None:
         try:
-            async with asyncio.timeout(BLOCKING_S_MAX):
+            async with asyncio.timeout(self._blocking_s):
                 await answer
         except Exception as error:
             self._fail(observer, seen, error)

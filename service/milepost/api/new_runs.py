@@ -1,10 +1,11 @@
 """Making runs: what `POST /v1/runs` takes, and the run that it becomes with its agent as it is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import orjson
-from pydantic import Field, model_validator
+from pydantic import Field
 from starlette.requests import Request
 
 from milepost.api.bodies import Body
@@ -46,27 +47,38 @@ class ImagePart(Body):
 Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
-class InputMessageBody(Body):
-    """One message of the input."""
+class UserMessageBody(Body):
+    """What a user says, in pictures too."""
 
-    role: Literal["user", "assistant", "system"]
+    role: Literal["user"]
     content: str | Annotated[list[Part], Field(min_length=1, max_length=PARTS_MAX)]
-
-    @model_validator(mode="after")
-    def _pictures_are_of_users(self) -> Self:
-        if self.role != "user" and self.said().images:
-            raise ValueError("only a user's message may hold pictures")
-        return self
 
     def said(self) -> InputMessage:
         """Return the message as runs keep it; texts that pictures part are parted by a line."""
         if isinstance(self.content, str):
             return InputMessage(self.role, self.content)
-        texts = [part.text for part in self.content if isinstance(part, TextPart)]
         images = [Image(part.url) for part in self.content if isinstance(part, ImagePart)]
-        return InputMessage(self.role, "\n".join(texts), tuple(images))
+        return InputMessage(self.role, _joined(self.content), tuple(images))
 
 
+class OtherMessageBody(Body):
+    """What was said to a user, or is told to the model; in words alone."""
+
+    role: Literal["assistant", "system"]
+    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=PARTS_MAX)]
+
+    def said(self) -> InputMessage:
+        """Return the message as runs keep it."""
+        if isinstance(self.content, str):
+            return InputMessage(self.role, self.content)
+        return InputMessage(self.role, _joined(self.content))
+
+
+def _joined(parts: Sequence[TextPart | ImagePart]) -> str:
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+InputMessageBody = Annotated[UserMessageBody | OtherMessageBody, Field(discriminator="role")]
 AgentName = Annotated[str, Field(min_length=1, max_length=128)]
 RunInput = (
     Annotated[str, Field(min_length=1)]

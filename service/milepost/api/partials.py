@@ -20,14 +20,17 @@ INTERVAL_S = 0.1
 
 
 class Partials:
-    """The values of one stream: at most one each 100 ms, and only where it is another.
+    """The values of one stream: at most one each `interval_s`, and only where it is another.
 
     `wake` is called when a text has waited long enough to be looked at again.
     """
 
-    def __init__(self, run_id: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, run_id: str, wake: Callable[[], None], interval_s: float = INTERVAL_S
+    ) -> None:
         self._run_id = run_id
         self._wake = wake
+        self._interval_s = interval_s
         self._next_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = ("", 0)
@@ -42,7 +45,7 @@ class Partials:
         if loop.time() < self._next_s:
             self._timer = self._timer or loop.call_at(self._next_s, self._ring)
             return []
-        self._next_s = loop.time() + INTERVAL_S
+        self._next_s = loop.time() + self._interval_s
         self._looked_at = present
         value = partial_value(text.text)
         if value is None or (text.id, value) == self._shown:

@@ -5,9 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 
+import orjson
+
 from milepost.core.codec import decode, encode
 from milepost.core.errors import MilepostError
 from milepost.core.events import Event, MessageAborted, MessageStarted, RunCancelled, Terminal
+from milepost.core.spans import Span
 from milepost.core.state import State, evolve, fold
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
@@ -21,6 +24,7 @@ from milepost.store.idempotency import Asked
 from milepost.store.records import Entry, InboxMessage, LogEntry, UsageRow
 from milepost.store.runs import Ending, RunRow, StaleError
 from milepost.store.work import Work
+from milepost.telemetry.spans import SpanFold
 
 
 async def end_run(
@@ -48,6 +52,7 @@ async def end_run(
     now = ports.clock()
     events = [*before, last]
     encoded = [encode(each) for each in events]
+    spans, sampled = _cut_off(row, entries, events, now)
     change = ending(last, now)
     assert change.outcome is not None, "a terminal event has an outcome"
     end = runs.end(
@@ -62,6 +67,7 @@ async def end_run(
             head=head,
             inbox_seen=inbox_seen,
             usage=_billed(row, past, events, head, now),
+            spans=spans,
         ),
         ports.new_id("apd"),
     )
@@ -70,6 +76,8 @@ async def end_run(
         Frame(row.id, seq, each.type, now, data)
         for seq, (each, data) in enumerate(zip(events, encoded, strict=True), start=first)
     ]
+    if spans and sampled:
+        ports.export(spans)
     ports.hub.publish(row.id, frames)
     ports.hub.ring(inbox_bell(row.id))
     if freed:
@@ -99,6 +107,27 @@ def _last_events(
         event = replace(event, stopped=tuple(name for name, _ in in_hand(state)))
     before, last = closing(state, event)
     return [*came, *before], last
+
+
+def _cut_off(
+    row: RunRow, entries: Sequence[LogEntry], events: Sequence[Event], time_ms: int
+) -> tuple[tuple[Span, ...], bool]:
+    """Return the spans of what was still open, which end here, and whether they are wanted."""
+    happened = [
+        (entry.seq, entry.time_ms, event)
+        for entry in entries
+        if (event := decode(entry.type, entry.data))
+    ]
+    asked = (event.model for _, _, event in happened if isinstance(event, MessageStarted))
+    provider = next(asked, "").partition("/")[0]
+    fold = SpanFold(
+        row.id, row.trace_parent, provider=provider, metadata=orjson.loads(row.metadata)
+    )
+    for logged in happened:
+        fold.feed(*logged)
+    last = enumerate(events, start=entries[-1].seq + 1)
+    spans = tuple(span for seq, event in last for span in fold.feed(seq, time_ms, event))
+    return spans, fold.sampled
 
 
 def _billed(

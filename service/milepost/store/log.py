@@ -12,6 +12,7 @@ import orjson
 from sqlalchemy import case, delete, exists, func, insert, null, select, update
 
 from milepost.core.errors import FencedError, MilepostError
+from milepost.core.spans import Span
 from milepost.store import schema, usage
 from milepost.store.dialect import (
     among,
@@ -187,7 +188,7 @@ def _insert_of(table: Any, parameter: str, numbers: tuple[str, ...]) -> Statemen
     return Statement(insert(table).from_select(names, select(*(source.c[name] for name in names))))
 
 
-_INSERT_SPANS = _insert_of(schema.spans, "spans", ("seq", "start_ms", "end_ms"))
+INSERT_SPANS = _insert_of(schema.spans, "spans", ("seq", "start_ms", "end_ms"))
 INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *usage.NUMBERS))
 _INSERT_APPROVALS = _insert_of(
     schema.approvals, "approvals", ("required", "decided_ms", "created_ms", "expires_ms")
@@ -270,8 +271,8 @@ def _beside(appends: Sequence[Append]) -> dict[str, Call]:
     calls: dict[str, Call] = {}
     if seen := [_seen_row(item) for item in appends if item.inbox_consumed]:
         calls["consume"] = _CONSUME(seen=rows_of(seen))
-    if spans := [row for item in appends for row in _span_rows(item)]:
-        calls["spans"] = _INSERT_SPANS(spans=rows_of(spans))
+    if spans := [span_row(item.tenant, each) for item in appends for each in item.spans]:
+        calls["spans"] = INSERT_SPANS(spans=rows_of(spans))
     if used := [
         usage_row(item.run_id, item.tenant, each) for item in appends for each in item.usage
     ]:
@@ -345,12 +346,12 @@ def _seen_row(item: Append) -> dict[str, Any]:
     return {"run_id": item.run_id, "tenant": item.tenant, "inbox_seen": item.inbox_seen}
 
 
-def _span_rows(item: Append) -> Iterable[dict[str, Any]]:
-    for span in item.spans:
-        row = {name: getattr(span, name) for name in span.__slots__}
-        row["attributes"] = orjson.dumps(span.attributes).decode()
-        row["tenant"] = item.tenant
-        yield row
+def span_row(tenant: str, span: Span) -> dict[str, Any]:
+    """Return the row for `INSERT_SPANS`."""
+    row = {name: getattr(span, name) for name in span.__slots__}
+    row["attributes"] = orjson.dumps(span.attributes).decode()
+    row["tenant"] = tenant
+    return row
 
 
 def usage_row(run_id: str, tenant: str, used: UsageRow) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import case, exists, func, insert, null, or_, select, true, update
 
 from milepost.core.errors import ConflictError, NotFoundError
+from milepost.core.spans import Span
 from milepost.store import log, schema
 from milepost.store.dialect import (
     insert_new,
@@ -230,8 +231,8 @@ _ADD_LAST = Statement(
 class Ending:
     """How a run that no worker may go on with is to end; `head` is the end of the log it closes.
 
-    `inbox_seen` is the last message from outside that its entries take account of, `usage` is of
-    what the ending cuts off.
+    `inbox_seen` is the last message from outside that its entries take account of; `usage` and
+    `spans` are of what the ending cuts off.
     """
 
     status: str
@@ -240,6 +241,7 @@ class Ending:
     head: int
     inbox_seen: int = 0
     usage: tuple[UsageRow, ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
 def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str]]]:
@@ -278,6 +280,9 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
     if ending.usage:
         used = [log.usage_row(row.id, row.tenant, each) for each in ending.usage]
         yield log.INSERT_USAGE(usage=rows_of(used))
+    if ending.spans:
+        cut = [log.span_row(row.tenant, each) for each in ending.spans]
+        yield log.INSERT_SPANS(spans=rows_of(cut))
     freed, _ = yield (
         log.PROMOTE(ending=batch),
         log.WITHDRAW(ended=rows_of([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
