@@ -1,5 +1,6 @@
 """What tests of agents in process are made of: real parts, and a model that plays its script."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,12 @@ BUSY = ProviderError("busy", code="provider_unavailable", retryable=True)
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@tool(isolation="process", effect="read")
+def process_id() -> int:
+    """Say in which process this runs."""
+    return os.getpid()
 
 
 def agent(*replies: Script, model: Scripted | None = None, **fields: Any) -> Agent:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import milepost
 from milepost import Agent, MilepostError, RunError, Tool, tool
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.messages import Message
@@ -283,3 +284,13 @@ def test_in_process_needs_neither_server_nor_database_nor_a_file_or_socket(tmp_p
 def test_its_errors_are_of_one_tree() -> None:
     assert issubclass(RunError, MilepostError)
     assert issubclass(ProviderError, MilepostError)
+
+
+@pytest.mark.parametrize("name", milepost.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(milepost, name) is not None
+
+
+def test_a_name_that_is_not_public_is_said_to_be_none() -> None:
+    with pytest.raises(AttributeError, match="no public name 'Agentt'"):
+        milepost.Agentt  # type: ignore[attr-defined]  # noqa: B018 - that is the point

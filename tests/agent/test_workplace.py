@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import threading
 import weakref
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from milepost import Agent, tool
 from milepost.agent.loop_thread import LoopThread, run_here
 from milepost.agent.per_loop import PerLoop
 from milepost.providers.scripted import calling, saying
-from tests.agent.making import add, adding, agent, echo, function_agent
+from tests.agent.making import add, adding, agent, echo, function_agent, process_id
 
 
 class Door:
@@ -177,3 +178,14 @@ def test_an_agent_is_plain_to_look_at() -> None:
     asked = Agent("demo/milepost-demo", tools=[add])
 
     assert repr(asked).startswith("Agent(model='demo/milepost-demo'")
+
+
+async def test_an_isolated_tool_runs_in_a_process_that_ends_with_the_run() -> None:
+    asked = agent(calling(("process_id", {})), saying("Done."), tools=[process_id])
+
+    [call] = (await asked.arun("Go.")).tool_calls
+
+    assert isinstance(call.result, int), call
+    assert call.result != os.getpid()
+    with pytest.raises(ProcessLookupError):
+        os.kill(call.result, 0)

@@ -47,6 +47,11 @@ def test_a_text_of_braces_alone_is_given_up_soon() -> None:
         extract_json("[" * 200_000)
 
 
+def test_a_fence_with_lines_and_no_end_is_given_up_soon() -> None:
+    with pytest.raises(NoJsonError):
+        extract_json("```json" + "\n" * 200_000)
+
+
 @given(VALUES)
 def test_whatever_is_json_as_a_whole_is_what_it_is(value: object) -> None:
     assert extract_json(json.dumps(value)) == (
@@ -57,3 +62,11 @@ def test_whatever_is_json_as_a_whole_is_what_it_is(value: object) -> None:
 @given(st.dictionaries(st.text("ab"), st.integers(0, 9), min_size=1), st.text("abc \n"))
 def test_words_around_it_do_not_matter(value: dict[str, int], words: str) -> None:
     assert extract_json(f"{words} {json.dumps(value)} {words}") == value
+
+
+def test_what_comes_behind_long_garbage_is_not_looked_for_for_ever() -> None:
+    garbage = "[1," * 10 + "1," * 1_000_000
+
+    with pytest.raises(NoJsonError):
+        extract_json(garbage + '{"a": 1}')
+    assert extract_json(garbage[:20_000] + '{"a": 1}') == {"a": 1}

@@ -48,7 +48,7 @@ NAMES = {
     "approval.expired", "approval.withdrawn", "tool_result.compressing", "tool_result.compressed",
     "artifact.created", "guardrail.triggered", "run.failing", "input.screening", "input.screened",
     "model.fell_back", "structured.retried", "loop.detected", "budget.warning", "budget.exceeded",
-    "tool_call.screening", "tool_call.screened", "custom",
+    "tool_call.screening", "tool_call.screened", "custom", "child_run.started", "child_run.ended",
 }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_a_bound_on_cost_needs_a_price() -> None:
 
 def test_calls_beyond_the_bound_are_skipped_and_the_run_ends_with_what_it_has() -> None:
     rules = within(max_tool_calls=1)
-    over = BudgetExceeded("run", "max_tool_calls", 0, 1)
+    over = BudgetExceeded("run", "max_tool_calls", 1, 1)
 
     first, second = decided(requesting(calls=2), rules)
 

@@ -3,7 +3,6 @@
 import json
 
 from milepost.providers.wire_names import taken_name
-
 from tests.journeys.processes import Event, Installation, assert_sound, types
 
 SCRIBE = taken_name("agent:clerk")

@@ -1,14 +1,17 @@
 """Agents that call agents: each call a run of its own, whose answer comes back by letter."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from milepost.core.agents import Agent
+from milepost.core.agents import Agent, StopRule
 from milepost.core.effects import CallTool
+from milepost.core.errors import ConflictError
 from milepost.core.events import (
     ChildRunEnded,
     ChildRunStarted,
+    Event,
     Output,
     RunCancelled,
     RunCompleted,
@@ -30,11 +33,13 @@ from milepost.runtime.children import DEPTH_MAX
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.drive import load
 from milepost.runtime.ending import end_run
-from milepost.runtime.journal import ending
-from milepost.store import agents, runs
-from milepost.store.records import NewRun, Page, RunFilter
+from milepost.runtime.journal import Ports, ending
+from milepost.runtime.stored_children import StoredChildren
+from milepost.store import agents, runs, sessions
+from milepost.store.records import Claim, NewRun, Page, RunFilter
 from milepost.store.runs import RunRow
 from milepost.worker.sweeper import Sweeper
+from tests.runtime.tools import add
 from tests.runtime.workshop import AT_ONCE, TENANT, Held, Workshop, in_background, of
 
 ASK = calling(("agent:scribe", {"input": "Write it down."}))
@@ -165,6 +170,62 @@ async def test_a_child_that_a_dead_worker_had_queued_is_the_calls_one_and_only(
     assert of(await shop.log(run.id), RunWaiting) == [RunWaiting("child_run", (child.id,))]
 
 
+class Interrupted(StoredChildren):
+    """Children that are queued, and of which nobody hears before `go`."""
+
+    def __init__(self, ports: Ports) -> None:
+        super().__init__(ports)
+        self.queued, self.go = asyncio.Event(), asyncio.Event()
+
+    async def start(
+        self, effect: CallTool, seq: int, claim: Claim, agent: Agent, state: State
+    ) -> Event:
+        """Queue the run, and say so late."""
+        started = await super().start(effect, seq, claim, agent, state)
+        self.queued.set()
+        await self.go.wait()
+        return started
+
+
+async def test_a_child_that_is_over_before_its_call_knows_of_it_is_heard_all_the_same(
+    shop: Workshop, scribe: Agent
+) -> None:
+    agent, children = lead(shop), Interrupted(shop.ports)
+    run = await shop.queue()
+    means = replace(shop.means(Scripted([ASK, saying("It is written.")])), children=children)
+    driven = await shop.driving(await shop.claim(), agent, means)
+
+    async with in_background(driven):
+        await children.queued.wait()
+        await shop.go_on([saying("Written.")], agent=scribe)
+        await shop.seen(run.id, "child_run.ended")
+        children.go.set()
+
+    log = await shop.log(run.id)
+    assert len(of(log, ChildRunStarted)) == len(of(log, ChildRunEnded)) == 1
+    assert of(log, RunCompleted)
+
+
+async def test_a_child_that_is_over_before_its_dead_parents_worker_said_so_is_heard(
+    shop: Workshop, scribe: Agent
+) -> None:
+    agent, children = lead(shop), Interrupted(shop.ports)
+    run = await shop.queue()
+    means = replace(shop.means(Scripted([ASK])), children=children)
+    driven = await shop.driving(await shop.claim(), agent, means)
+    dying = asyncio.create_task(driven.run())
+    await children.queued.wait()
+    dying.cancel()
+    await asyncio.wait([dying])
+    await shop.go_on([saying("Written.")], agent=scribe)
+
+    await shop.go_on([saying("It is written.")], agent=agent, claim=await shop.take_over())
+
+    log = await shop.log(run.id)
+    assert len(of(log, ChildRunStarted)) == len(of(log, ChildRunEnded)) == 1
+    assert of(log, RunCompleted)
+
+
 async def test_the_bounds_of_a_run_are_its_childrens_too(shop: Workshop, scribe: Agent) -> None:
     limits = replace(AT_ONCE, max_tokens=100, max_model_calls=9)
     used = Usage(input_tokens=30, output_tokens=10)
@@ -194,6 +255,18 @@ async def test_a_run_that_is_cancelled_stops_its_children(shop: Workshop, scribe
     assert (await shop.row(child.id)).status == "cancelled"
     [ended] = of(await shop.log(child.id), RunCancelled)
     assert ended.by == "parent"
+
+
+async def test_a_run_that_ends_with_another_result_stops_its_children_at_once(
+    shop: Workshop, scribe: Agent
+) -> None:
+    both = calling(("agent:scribe", {"input": "Write it down."}), ("add", {"a": 1, "b": 2}))
+    agent = replace(shop.agent(add, stop_when=(StopRule("add"),)), tools=("agent:scribe", "add"))
+
+    run_id = await shop.driven(Scripted([both]), add, agent=agent)
+
+    assert (await shop.row(run_id)).status == "completed"
+    assert (await shop.row((await child_of(shop, run_id)).id)).status == "cancelled"
 
 
 async def test_a_child_at_work_is_told_to_stop_when_its_parent_is_over(
@@ -229,6 +302,8 @@ async def test_the_sweeper_tells_a_parent_whom_nobody_told(shop: Workshop, scrib
     change = ending(end, shop.clock())
     await journal.append(journal.stamp(end), state=evolve(journal.state, end), change=change)
     assert (await shop.row(run_id)).status == "waiting", "the worker died before it could tell"
+    with pytest.raises(ConflictError, match="wait for it"):
+        await shop.store.write(sessions.delete(TENANT, journal.claim.session_id))
 
     for _ in range(2):
         await Sweeper(shop.ports, Steady()).reunite()

@@ -70,6 +70,21 @@ def test_a_schema_that_cannot_be_judged_is_refused(schema: dict[str, Json]) -> N
         require_judged(schema)
 
 
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|a)*b", "(x+x+)+y", "(", r"(a)\1"])
+def test_a_pattern_that_could_keep_everybody_waiting_is_refused(pattern: str) -> None:
+    schema: dict[str, Json] = {"properties": {"a": {"type": "string", "pattern": pattern}}}
+
+    with pytest.raises(InvalidError, match="the response format: the"):
+        require_judged(schema)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^[a-z]*$", r"^\\d{4}-\\d{2}-\\d{2}$", "^(red|green|blue)$", "a+b"]
+)
+def test_a_pattern_that_is_soon_judged_is_taken(pattern: str) -> None:
+    require_judged({"properties": {"a": {"type": "string", "pattern": pattern}}})
+
+
 # --- Running ---
 
 
@@ -103,6 +118,20 @@ async def test_a_model_whose_vendor_takes_none_is_told_itself(shop: Workshop) ->
     assert told.content.startswith("Be brief.\n\n")
     assert '"degrees"' in told.content
     assert of(await shop.log(run.id), RunCompleted)
+
+
+async def test_a_fallback_that_takes_none_has_all_told_in_words(shop: Workshop) -> None:
+    model = Scripted([saying('{"city": "Oslo", "degrees": -3}')])
+    agent = shop.agent(response_format=WANTED, fallbacks=("small/model",))
+    providers = Catalog({"test": model, "small": model}, instructed=("small",))
+
+    await shop.queue()
+    means = shop.means(model, providers=providers)
+    await (await shop.driving(await shop.claim(), agent, means)).run()
+
+    [request] = model.requests
+    assert request.response_format is None
+    assert '"degrees"' in request.messages[0].content
 
 
 @pytest.mark.parametrize(("mode", "native"), [("native", True), ("instructed", False)])

@@ -1,6 +1,7 @@
 """Metrics: what is counted, and that a scrape reads it."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,9 +16,8 @@ from milepost.core.events import (
     RunExpired,
     RunFailed,
     RunIncomplete,
-    ToolCallDenied,
 )
-from milepost.core.spans import Span, SpanKind, SpanStatus
+from milepost.core.spans import CACHE_HIT, Span, SpanKind, SpanStatus
 from milepost.core.usage import Usage
 from milepost.telemetry.metrics import TOOL_LABELS_MAX, Metrics
 
@@ -131,12 +131,14 @@ def test_tool_calls_are_counted_by_tool_and_end_and_timed() -> None:
     metrics = Metrics()
 
     metrics.observe_append([], [span("execute_tool", tool="add", took_ms=30)])
-    metrics.observe_append([ToolCallDenied("call_1_0", "policy", "no")], [span("invoke_agent")])
+    again = replace(span("execute_tool", tool="add", took_ms=0), attributes={CACHE_HIT: True})
+    metrics.observe_append([], [again, span("denial", tool="rm"), span("invoke_agent")])
 
     shown = samples(metrics)
-    assert shown['milepost_tool_calls_total{status="ok",tool="add"}'] == 1
+    assert shown['milepost_tool_calls_total{status="ok",tool="add"}'] == 2
+    assert shown['milepost_tool_calls_cached_total{tool="add"}'] == 1
     assert shown['milepost_tool_duration_seconds_sum{tool="add"}'] == pytest.approx(0.03)
-    assert shown["milepost_tool_calls_denied_total"] == 1
+    assert shown['milepost_tool_calls_denied_total{tool="rm"}'] == 1
 
 
 def test_tools_beyond_the_bound_share_a_label() -> None:

@@ -20,6 +20,7 @@ from milepost.core.events import (
     LoopDetected,
     MessageStarted,
     ModelFellBack,
+    ModelRetried,
     Parent,
     PolicyDecided,
     RunQueued,
@@ -222,6 +223,15 @@ def test_a_reply_from_the_cache_is_a_step_below_its_model_call() -> None:
     assert the("cache_hit", log).parent_id == the("chat", log).span_id
 
 
+def test_a_reply_from_the_cache_shows_that_the_wait_before_it_is_over() -> None:
+    log = begun().write(ModelRetried("msg_2", 2, 1_000, BROKEN), MessageStarted("msg_2", MODEL))
+    log.write(CacheHit("msg_2", 4.0), after_ms=999).write(replied("msg_2"), after_ms=1)
+
+    hit, chat = the("cache_hit", log), the("chat", log)
+
+    assert hit.start_ms == chat.start_ms == 3_999
+
+
 def test_a_result_from_the_cache_is_a_step_below_its_tool_call() -> None:
     log = asking().write(ToolCallStarted(CALL, 1, "read"))
     log.write(ToolCallCompleted(CALL, 42, 0, cached=True))
@@ -278,6 +288,15 @@ def test_a_call_of_an_agent_lasts_until_its_answer_is_read_across_all_waits() ->
     assert span.end_ms - span.start_ms == DAY_MS + 3
     assert span.attributes["milepost.child_run.id"] == "run_2"
     assert span.attributes["milepost.child_run.status"] == "completed"
+
+
+def test_a_child_that_was_over_at_once_is_named_all_the_same() -> None:
+    log = asking().write(requested("call_1_1", "agent:scribe", "agent"))
+    log.write(ToolCallStarted("call_1_1", 1, "idempotent"))
+    log.write(ChildRunEnded("call_1_1", "run_2", "completed", Usage()))
+    log.write(ToolCallCompleted("call_1_1", "done", 0))
+
+    assert the("execute_tool", log).attributes["milepost.child_run.id"] == "run_2"
 
 
 def test_what_the_client_runs_is_not_lost_with_a_worker() -> None:

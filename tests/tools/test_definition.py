@@ -205,6 +205,7 @@ def test_a_ready_schema_is_judged_whole(arguments: dict[str, Json], message: str
         ),
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "pattern that cannot be read"),
         ({"type": "object", "properties": {"a": {"items": [{}]}}}, "since 2020-12"),
+        ({"type": "object", "allOf": [{"oneOf": [{"$ref": "#"}]}]}, "nothing but that again"),
     ],
 )
 def test_a_ready_schema_that_cannot_be_judged_is_refused(
@@ -246,6 +247,7 @@ SCHEMAS = "it must be a list of one schema or more"
         ({"uniqueItems": 1}, "has the uniqueItems 1; it must be true or false"),
         ({"$ref": 5}, "has the $ref 5; it must be text such as #/$defs/name"),
         ({"$ref": "#/required"}, "refers to #/required, where it has no schema"),
+        ({"$ref": "#/properties/a"}, "refers to #/properties/a, which is nothing but that again"),
         ({"description": ["x" * 100]}, "xxx…; it must be text"),
     ],
 )

@@ -28,7 +28,6 @@ from milepost.core.usage import Usage
 from milepost.providers.function import Answer
 from milepost.runtime.agent_spec import AGENT_PREFIX
 from milepost.runtime.children import agent_tool
-from milepost.runtime.stops import StopCondition
 from milepost.tools import Tool
 
 CONCURRENCY = 5
@@ -69,7 +68,7 @@ class Agent:
     compression: Compression | Mapping[str, object] | None = None
     loop_detection: LoopDetection | Mapping[str, object] | None = None
     stop_when: Sequence[StopRule | Mapping[str, object]] = ()
-    stop_condition: StopCondition | None = None
+    stop_condition: Callable[[str, Any], bool] | None = None
     parallel_tools: bool = True
     routing_only: bool = False
     cache_ttl_s: float | None = None

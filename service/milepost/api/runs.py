@@ -15,6 +15,7 @@ from starlette.routing import Route
 from milepost.api.accepting import accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body, read_optional
+from milepost.api.cursors import Cursor, parse_cursor
 from milepost.api.log_pages import LogPages
 from milepost.api.new_runs import MadeRun, NewRuns, RunCreate
 from milepost.api.paging import (
@@ -33,14 +34,7 @@ from milepost.api.partials import is_structured
 from milepost.api.replays import Made, asked, once
 from milepost.api.requests import principal_of
 from milepost.api.runs_shown import STATUSES, show_log_entry, show_run
-from milepost.api.stream import (
-    Cursor,
-    Selection,
-    Streams,
-    Tail,
-    TailResponse,
-    parse_cursor,
-)
+from milepost.api.stream import Selection, Streams, Tail, TailResponse
 from milepost.api.tool_usage_shown import show_tool_group
 from milepost.api.traces import spans_wanted
 from milepost.api.traces_shown import whole_trace

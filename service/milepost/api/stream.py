@@ -1,7 +1,6 @@
 """One client's tail of a run's log: resumable at any event, and from the middle of a message."""
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import Any, Protocol, cast
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from milepost.api.cursors import Cursor
 from milepost.api.log_pages import LogPages, frame_of, within_page
 from milepost.api.partials import PARTIAL, Partials
 from milepost.api.problems import problem_body
-from milepost.core.errors import InvalidError, MilepostError
+from milepost.core.errors import MilepostError
 from milepost.live.frames import Frame, ephemeral
 from milepost.live.hub import Hub, LiveText, RunTail, TextKey, TextKind, texts_closed_by
 from milepost.live.reminder import Reminder
@@ -28,36 +28,11 @@ SEND_TIMEOUT_S = 30.0
 LAST_WORD_S = 1.0
 RECONNECT_AFTER_MS = 500
 
-_CURSOR = re.compile(r"(0|[1-9][0-9]{0,17})(?:~([A-Za-z0-9_]{1,64}):(0|[1-9][0-9]{0,17}))?")
 _FIELDS: dict[TextKind, str] = {
     "message.delta": "message_id",
     "reasoning.delta": "message_id",
     "tool_call.progress": "call_id",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """Where a client is: behind event `seq`, and `offset` code points into a message."""
-
-    seq: int = 0
-    message_id: str | None = None
-    offset: int = 0
-
-
-def parse_cursor(text: str | None) -> Cursor:
-    """Return the cursor that a frame's id is. Raises `InvalidError` for anything else."""
-    if text is None or text == "":
-        return Cursor()
-    matched = _CURSOR.fullmatch(text)
-    if matched is None:
-        raise InvalidError(
-            f"{text[:100]!r} is no position in a stream; send the id of the last event that you"
-            " got, such as 42 or 42~msg_1:136",
-            code="bad_cursor",
-        )
-    seq, message_id, offset = matched.groups()
-    return Cursor(int(seq), message_id, int(offset or 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ import re
 
 from starlette.requests import Request
 
+from milepost.api.cursors import Cursor
 from milepost.api.paging import integer
 from milepost.api.requests import principal_of
-from milepost.api.stream import Cursor, Selection, Tail
+from milepost.api.stream import Selection, Tail
 from milepost.runtime.journal import Ports
 
 WAIT_S_MAX = 120

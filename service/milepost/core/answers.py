@@ -5,9 +5,12 @@ import re
 
 from milepost.core.json import Json, clean
 
-_FENCED = re.compile(r"```[\w-]*\s*\n(?P<inside>.*?)```", re.DOTALL)
+# What may stand before the line's end takes no line's end itself: of many, each would be tried.
+_FENCED = re.compile(r"```[\w-]*[^\S\n]*\n(?P<inside>.*?)```", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
 _PLACES_MAX = 100
+_PROSE_CHARS_MAX = 2_000_000
+"""So much is read in all where JSON is looked for in prose: at least one reading of any answer."""
 _NOTHING = object()
 
 
@@ -39,12 +42,15 @@ def _loaded(text: str) -> Json | object:
 def _first_in_prose(text: str) -> Json:
     """Read from each brace on; a text of braces alone is given up, lest it take for ever."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
+    read = 0
     for place, opening in enumerate(_OPENING.finditer(text)):
-        if place >= _PLACES_MAX:
+        if place >= _PLACES_MAX or read > _PROSE_CHARS_MAX:
             break
         try:
             value, _ = decoder.raw_decode(text, opening.start())
             return clean(value)
+        except json.JSONDecodeError as error:
+            read += error.pos - opening.start()
         except (ValueError, RecursionError):
             continue
     raise NoJsonError("it holds no JSON object or array")

@@ -135,7 +135,7 @@ def _within_bound(
     for effect in effects:
         begun += _begins(effect)
         if begun > bound:
-            exceeded = BudgetExceeded(OWN, "max_tool_calls", state.tool_calls, bound)
+            exceeded = BudgetExceeded(OWN, "max_tool_calls", begun - 1, bound)
             return (*admitted, Record((exceeded,)))
         admitted.append(effect)
     return tuple(admitted)

@@ -122,7 +122,7 @@ class State:
     """A run, folded. `messages` begins with the input; `calls` are those of the present step.
 
     `trail` is what its calls have come to lately; `tool_calls` counts those that were begun.
-    `children` is what the runs that it started have used.
+    `children` is what the runs that it started have used, `open_children` are those not over.
     """
 
     messages: tuple[Message, ...] = ()
@@ -147,6 +147,7 @@ class State:
     parent: Parent | None = None
     bounds: Bounds | None = None
     children: Usage = field(default_factory=Usage)
+    open_children: frozenset[str] = frozenset()
     screening: bool = False
     screened: bool = False
     blocked: str | None = None
@@ -241,9 +242,14 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
         case ToolResultCompressed():
             return _compress(state, event)
         case ChildRunStarted(call_id, run_id):
-            return _mark(state, call_id, status=CallStatus.AWAITED, child_run_id=run_id)
+            begun = replace(state, open_children=state.open_children | {run_id})
+            return _mark(begun, call_id, status=CallStatus.AWAITED, child_run_id=run_id)
         case ChildRunEnded():
-            return replace(state, children=state.children + event.usage)
+            return replace(
+                state,
+                children=state.children + event.usage,
+                open_children=state.open_children - {event.run_id},
+            )
         case ToolCallFailed(call_id, error):
             return _answer(state, call_id, f"Error ({error.code}): {error.message}")
         case ToolCallDenied():

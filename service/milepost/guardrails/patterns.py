@@ -57,6 +57,21 @@ def reach_of(pattern: str) -> int | None:
     return reach if reach <= REACH_MAX else None
 
 
+@functools.lru_cache(maxsize=KNOWN_MAX)
+def require_quick(pattern: str) -> None:
+    """Raise `PatternError` for a pattern whose matching may take time without bound.
+
+    It may reach as far as it likes, and fit where there is nothing.
+    """
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise PatternError(f"it has more than {PATTERN_CHARS_MAX} characters")
+    if _ways(list(_parsed(pattern)), _NONE) > WAYS_MAX:
+        raise PatternError(
+            "it may be tried in too many ways; let what follows a repeat be nothing"
+            " that the repeat takes"
+        )
+
+
 def _parsed(pattern: str) -> Any:
     try:
         with warnings.catch_warnings():

@@ -11,7 +11,7 @@ from milepost.core.model import Delta, ModelRequest, Provider
 from milepost.providers.closing import closing
 from milepost.providers.opening import opening
 
-JITTER = 0.25
+JITTER = 0.1
 
 
 def _chance() -> float:

@@ -143,9 +143,12 @@ class Acts:
         )
 
     def _is_native(self, mode: str) -> bool:
-        if mode == "auto":
-            return self._means.providers.takes_schema(self._journal.agent.provider)
-        return mode == "native"
+        """Whoever may come to answer must take the schema, or all are told of it in words."""
+        if mode != "auto":
+            return mode == "native"
+        agent, providers = self._journal.agent, self._means.providers
+        models = (agent.model, *agent.fallbacks)
+        return all(providers.takes_schema(model.partition("/")[0]) for model in models)
 
     def _tokens_max(self) -> int | None:
         """Leave the reply no more room than the run's own bound on tokens does."""

@@ -1,7 +1,5 @@
 """The runs that calls of agents become, where a store keeps them."""
 
-from collections.abc import Iterable
-
 import orjson
 
 from milepost.core.agents import Agent
@@ -108,12 +106,3 @@ async def tell(ports: Ports, child: RunRow) -> None:
     if told.status == "queued":
         ports.hub.ring(QUEUE_BELL)
     ports.hub.ring(inbox_bell(told.parent_run_id))
-
-
-async def tell_all(ports: Ports, rows: Iterable[RunRow]) -> int:
-    """Let each child's parent know; return how many there were."""
-    count = 0
-    for row in rows:
-        await tell(ports, row)
-        count += 1
-    return count

@@ -9,6 +9,7 @@ from milepost.core.codec import usage_read
 from milepost.core.effects import CallTool
 from milepost.core.events import (
     ChildRunEnded,
+    ChildRunStarted,
     Event,
     Failure,
     Parent,
@@ -18,6 +19,7 @@ from milepost.core.events import (
 from milepost.core.json import Json
 from milepost.core.state import CallStatus, State
 from milepost.core.usage import NANOS_PER_MICRO
+from milepost.runtime.agent_spec import AGENT_PREFIX
 from milepost.store.records import CHILD_LETTER as LETTER
 from milepost.store.records import Claim
 from milepost.telemetry.context import TraceContext, span_id_of, trace_id_of
@@ -29,6 +31,9 @@ __all__ = [
 ]  # fmt: skip
 
 DEPTH_MAX = 5
+_UNANSWERED = frozenset(
+    {CallStatus.STARTED, CallStatus.LOST, CallStatus.REPEATABLE, CallStatus.AWAITED}
+)
 _PARAMETERS: Mapping[str, Json] = {
     "type": "object",
     "properties": {
@@ -128,14 +133,22 @@ def trace_below(claim: Claim, seq: int) -> str:
 
 
 def events_of_child(said: Mapping[str, Any], state: State) -> Sequence[Event]:
-    """Return the events of a letter in which a child says that it is over."""
+    """Return the events of a letter in which a child says that it is over.
+
+    A child may be over before its call says that there is one: its worker died in between, or has
+    not heard yet. It tells no second time, so that is said here.
+    """
     call = state.calls.get(said["call_id"])
-    if call is None or call.status is not CallStatus.AWAITED:
+    if call is None or call.call.kind != "agent" or call.status not in _UNANSWERED:
         return ()
     outcome: Mapping[str, Any] = said["outcome"]
     usage = usage_read(outcome.get("usage") or {})
     ended = ChildRunEnded(said["call_id"], said["run_id"], said["status"], usage)
-    return ended, _answer(said["call_id"], said["status"], outcome)
+    told = (ended, _answer(said["call_id"], said["status"], outcome))
+    if call.status is CallStatus.AWAITED:
+        return told
+    agent = call.call.name.removeprefix(AGENT_PREFIX)
+    return ChildRunStarted(said["call_id"], said["run_id"], agent), *told
 
 
 def _answer(call_id: str, status: str, outcome: Mapping[str, Any]) -> Event:

@@ -11,6 +11,7 @@ from milepost.core.codec import decode
 from milepost.core.effects import CallTool
 from milepost.core.errors import FencedError, OverloadedError
 from milepost.core.events import (
+    ChildRunStarted,
     Event,
     MessageAborted,
     RunResumed,
@@ -20,7 +21,7 @@ from milepost.core.events import (
 from milepost.core.messages import Message
 from milepost.core.repetition import may_repeat
 from milepost.core.rulings import Rules
-from milepost.core.state import State, evolve
+from milepost.core.state import CallStatus, State, evolve
 from milepost.core.usage import UNKNOWN, Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import inbox_bell
@@ -279,7 +280,8 @@ class Drive:
             elif error := task.exception():
                 self._broken = self._broken or error
             else:
-                events = self._stops.stopped(task.result(), self._journal.state)
+                state = self._journal.state
+                events = self._stops.stopped(_news(task.result(), state), state)
                 happened += self._journal.stamp(*events)
         return happened
 
@@ -341,6 +343,18 @@ class Drive:
 
     def _loaded(self) -> SessionLoaded:
         return SessionLoaded(self._journal.claim.turns, len(self._history))
+
+
+def _news(events: Sequence[Event], state: State) -> list[Event]:
+    """Return the events without that of a child which is over: its letter has said it already."""
+    return [
+        event for event in events if not isinstance(event, ChildRunStarted) or _begins(event, state)
+    ]
+
+
+def _begins(event: ChildRunStarted, state: State) -> bool:
+    call = state.calls.get(event.call_id)
+    return call is not None and call.status is CallStatus.STARTED
 
 
 def _closes(happened: Sequence[Stamped], message_id: str) -> bool:

@@ -47,7 +47,7 @@ class StoredChildren:
         The run has ended whatever comes of this: what fails here, the sweeper does.
         """
         with suppress(MilepostError):
-            if any(call.child_run_id for call in state.calls.values()):
+            if state.open_children:
                 await abandon_children(self._ports, claim.tenant, claim.run_id)
             if state.parent is not None:
                 row = await self._ports.store.read(runs.find(claim.tenant, claim.run_id))

@@ -1,6 +1,6 @@
 """Answers that fit a JSON Schema: what the model is told of it, and how an answer is read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 
@@ -9,6 +9,7 @@ from milepost.core.answers import NoJsonError, extract_json
 from milepost.core.errors import InvalidError, ToolValidationError
 from milepost.core.json import Json
 from milepost.core.rulings import AnswerRule, Fits, Misfits
+from milepost.guardrails.patterns import PatternError, require_quick
 from milepost.tools.coerce import SchemaCompiler
 from milepost.tools.misfit import Misfit, dotted
 from milepost.tools.ready import check_judgeable
@@ -30,6 +31,8 @@ def answer_rule(wanted: StructuredOutput) -> AnswerRule:
             return Fits(fit(value))
         except Misfit as misfit:
             return Misfits(f"{dotted(misfit.path) or 'it'} {misfit.issue}")
+        except RecursionError:
+            return Misfits("it is nested too deeply to be judged")
 
     return AnswerRule(read, wanted.retries)
 
@@ -60,3 +63,26 @@ def require_judged(schema: Mapping[str, Json], whose: str = "the response format
         check_judgeable(schema, whose)
     except ToolValidationError as error:
         raise InvalidError(str(error), code="invalid_request") from error
+    for pattern in _patterns(dict(schema)):
+        try:
+            require_quick(pattern)
+        except PatternError as error:
+            raise InvalidError(
+                f"{whose}: the pattern {pattern[:100]!r} cannot be judged here: {error}",
+                code="invalid_request",
+            ) from error
+
+
+def _patterns(part: Json) -> Iterator[str]:
+    """Yield the patterns of a schema, and what may only look like one."""
+    match part:
+        case dict():
+            if isinstance(pattern := part.get("pattern"), str):
+                yield pattern
+            for value in part.values():
+                yield from _patterns(value)
+        case list():
+            for value in part:
+                yield from _patterns(value)
+        case _:
+            return

@@ -99,7 +99,7 @@ _UPDATE = Statement(
     .returning(*_COLUMNS)
 )
 _LOCK_RUNS = Statement(
-    select(_R.id, _R.ended_ms)
+    select(_R.id, _R.ended_ms, _R.parent_run_id.is_not(None) & _R.told_ms.is_(None))
     .where(_R.session_id == text("session_id"), _R.tenant == text("tenant"))
     .order_by(_R.id)
     .with_for_update()
@@ -240,7 +240,8 @@ def _moved(row: SessionRow, expected: int | None) -> ConflictError:
 def delete(tenant: str, session_id: str, *, expected_version: int | None = None) -> Work[None]:
     """Erase the session with its runs and all that belongs to them, but for their usage.
 
-    Raises `ConflictError` with the code session_busy while one of its runs is not over.
+    Raises `ConflictError` with the code session_busy while one of its runs is not over, or has not
+    told the run that started it.
     """
     named = {"tenant": tenant, "session_id": session_id}
     locked, found = yield _LOCK(**named), _LOCK_RUNS(**named)
@@ -248,14 +249,14 @@ def delete(tenant: str, session_id: str, *, expected_version: int | None = None)
         raise session_not_found(session_id)
     if expected_version not in {None, locked[0][0]}:
         raise _moved((yield from find(tenant, session_id)), expected_version)
-    for run_id, ended_ms in found:
-        if ended_ms is None:
+    for run_id, ended_ms, is_awaited in found:
+        if ended_ms is None or is_awaited:
             raise ConflictError(
                 f"session {session_id} has the run {run_id}, which is not over;"
                 " wait for it, or cancel it",
                 code="session_busy",
             )
-    gone = rows_of({"id": run_id} for run_id, _ in found)
+    gone = rows_of({"id": run_id} for run_id, *_ in found)
     yield (
         *(statement(gone=gone, tenant=tenant) for statement in _DELETIONS),
         _DELETE_CONTENTS(**named),

@@ -103,8 +103,9 @@ def child_attributes(event: ChildRunStarted | ChildRunEnded) -> Attributes:
     match event:
         case ChildRunStarted(run_id=run_id):
             return {"milepost.child_run.id": run_id}
-        case ChildRunEnded(status=status):
-            return {"milepost.child_run.status": status}
+        case ChildRunEnded(run_id=run_id, status=status):
+            # Also of one that was over before its start was told.
+            return {"milepost.child_run.id": run_id, "milepost.child_run.status": status}
 
 
 def screening_attributes(place: Place, call_id: str | None = None) -> Attributes:

@@ -1,14 +1,15 @@
 """Spans that are still open, and how they come to their ends."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from milepost.core.copying import replace
 from milepost.core.spans import Span, SpanKind
 from milepost.telemetry.attributes import Attributes
 from milepost.telemetry.endings import WORKER_LOST, Ending
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # Without slots, which makes copies cheap.
 class Begun:
     """It may start later than it was opened: a retry waits first.
 

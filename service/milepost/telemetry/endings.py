@@ -1,6 +1,8 @@
 """How a span ended, as the event that closed it tells."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from milepost.core.events import (
     Event,
@@ -60,29 +62,9 @@ HANDED_OVER = Ending("ok", attributes={"milepost.run.status": "retrying"})
 
 
 def ended_by(event: Event, *, content: bool) -> tuple[str, Ending] | None:
-    """Return the key of what ends with the event, if it is open, and how it ends.
-
-    Whatever begins once more was let go of by its first worker.
-    """
-    match event:
-        case MessageCompleted() | MessageAborted():
-            return event.message_id, _message(event, content=content)
-        case ToolCallCompleted() | ToolCallFailed() | ToolCallInterrupted():
-            return event.call_id, _call(event, content=content)
-        case InputScreening():
-            return INPUT_SCREENING, CANCELLED
-        case InputScreened():
-            return INPUT_SCREENING, Ending("ok", attributes=screened_attributes(event))
-        case ToolCallScreening():
-            return screening_of(event.call_id), CANCELLED
-        case ToolCallScreened():
-            return screening_of(event.call_id), Ending("ok", attributes=screened_attributes(event))
-        case ToolResultCompressing():
-            return summary_of(event.call_id), CANCELLED
-        case ToolResultCompressed():
-            return summary_of(event.call_id), _summary(event)
-        case _:
-            return None
+    """Return the key of what ends with the event, if it is open, and how it ends."""
+    told = _ENDS.get(type(event))
+    return None if told is None else told(event, content)
 
 
 def stretch_ending(event: StretchEnd, *, content: bool) -> Ending:
@@ -130,6 +112,10 @@ def _call(event: CallEnd, *, content: bool) -> Ending:
             return WORKER_LOST
 
 
+def _screening(event: InputScreened | ToolCallScreened) -> Ending:
+    return Ending("ok", attributes=screened_attributes(event))
+
+
 def _summary(event: ToolResultCompressed) -> Ending:
     spent = usage_attributes(event.usage)
     if event.fallback is None:
@@ -146,3 +132,19 @@ def _stretch(status: str, reason: str, said: Attributes | None = None) -> Ending
 def _ended(status: str, ending: Ending) -> Ending:
     attributes = {"milepost.run.status": status, **ending.attributes}
     return Ending(ending.status, ending.error, attributes)
+
+
+# Whatever begins once more was let go of by its first worker.
+_ENDS: Mapping[type[Event], Callable[[Any, bool], tuple[str, Ending]]] = {
+    MessageCompleted: lambda event, content: (event.message_id, _message(event, content=content)),
+    MessageAborted: lambda event, content: (event.message_id, _message(event, content=content)),
+    ToolCallCompleted: lambda event, content: (event.call_id, _call(event, content=content)),
+    ToolCallFailed: lambda event, content: (event.call_id, _call(event, content=content)),
+    ToolCallInterrupted: lambda event, content: (event.call_id, _call(event, content=content)),
+    InputScreening: lambda *_: (INPUT_SCREENING, CANCELLED),
+    InputScreened: lambda event, _: (INPUT_SCREENING, _screening(event)),
+    ToolCallScreening: lambda event, _: (screening_of(event.call_id), CANCELLED),
+    ToolCallScreened: lambda event, _: (screening_of(event.call_id), _screening(event)),
+    ToolResultCompressing: lambda event, _: (summary_of(event.call_id), CANCELLED),
+    ToolResultCompressed: lambda event, _: (summary_of(event.call_id), _summary(event)),
+}

@@ -20,9 +20,8 @@ from milepost.core.events import (
     RunExpired,
     RunFailed,
     RunIncomplete,
-    ToolCallDenied,
 )
-from milepost.core.spans import Span
+from milepost.core.spans import CACHE_HIT, Span
 from milepost.core.usage import Usage
 from milepost.telemetry.attributes import FIRST_CHUNK_S
 
@@ -56,7 +55,12 @@ class Metrics:
         self._tool_calls = counter(
             "milepost_tool_calls", "Tool calls that ran, by end.", ["tool", "status"]
         )
-        self._tool_calls_denied = counter("milepost_tool_calls_denied", "Tool calls denied.")
+        self._tool_calls_denied = counter(
+            "milepost_tool_calls_denied", "Tool calls denied.", ["tool"]
+        )
+        self._tool_calls_cached = counter(
+            "milepost_tool_calls_cached", "Tool calls whose result was there already.", ["tool"]
+        )
         self._appends = counter("milepost_appends", "Iterations written to a log.")
         self._spans_dropped = counter("milepost_spans_dropped", "Spans that were not exported.")
         self._model_duration = histogram(
@@ -113,8 +117,6 @@ class Metrics:
         match event:
             case MessageCompleted(usage=usage):
                 self._count_tokens(usage)
-            case ToolCallDenied():
-                self._tool_calls_denied.inc()
             case RunCompleted() | RunIncomplete() | RunFailed() | RunCancelled() | RunExpired():
                 self._child(self._runs_ended, event.type.removeprefix("run.")).inc()
             case _:
@@ -141,6 +143,10 @@ class Metrics:
                 tool = self._tool_label(span.tool or "")
                 self._child(self._tool_calls, tool, span.status).inc()
                 self._child(self._tool_duration, tool).observe(duration_s)
+                if CACHE_HIT in span.attributes:
+                    self._child(self._tool_calls_cached, tool).inc()
+            case "denial":
+                self._child(self._tool_calls_denied, self._tool_label(span.tool or "")).inc()
             case _:
                 pass
 

@@ -17,8 +17,9 @@ What a dead worker had in hand ends with its last sign of life: nobody knows mor
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from milepost.core.copying import replace
 from milepost.core.events import (
     ApprovalDecided,
     CacheHit,
@@ -42,6 +43,7 @@ from milepost.core.events import (
     RunStarted,
     RunWaiting,
     StepStarted,
+    Terminal,
     ToolCallRequested,
     ToolCallScreened,
     ToolCallScreening,
@@ -80,7 +82,14 @@ from milepost.telemetry.endings import (
 from milepost.telemetry.keys import INPUT_SCREENING, screening_of, summary_of
 from milepost.telemetry.moments import Moment, moment_of
 
-_COUNTED = MessageCompleted | ToolResultCompressed | InputScreened | ToolCallScreened
+# Tuples: to look through a union takes three times as long, and every event is looked at.
+_COUNTED = (MessageCompleted, ToolResultCompressed, InputScreened, ToolCallScreened)
+_CLAIMS = (RunStarted, RunResumed)
+_LEAVING = (
+    RunResumed, RunWaiting, RunRetrying, RunCompleted, RunIncomplete, RunFailed, RunCancelled,
+    RunExpired,
+)  # fmt: skip
+_Leaving = RunResumed | RunWaiting | RunRetrying | Terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +151,17 @@ class SpanFold:
             closed += (self._happened(seq, time_ms, moment),)
         if ended := ended_by(event, content=self._content):
             closed += self._end(*ended, time_ms)
-        closed += self._leave(time_ms, event)
+        if isinstance(event, _LEAVING):
+            closed += self._leave(time_ms, event)
         self._note(time_ms, event)
         self._open(seq, time_ms, event)
         self._last_ms = time_ms
-        claimed = isinstance(event, RunStarted | RunResumed)
+        claimed = isinstance(event, _CLAIMS)
         self._owed = closed if claimed else ()
         return () if claimed else closed
 
-    def _leave(self, time_ms: int, event: Event) -> tuple[Span, ...]:
-        """End the stretch that the run is in, where a worker lets go of it."""
+    def _leave(self, time_ms: int, event: _Leaving) -> tuple[Span, ...]:
+        """End the stretch that the run is in: its worker lets go of it, or has."""
         match event:
             case RunResumed(why=why):
                 return self._end_stretch(
@@ -162,8 +172,6 @@ class SpanFold:
             case RunCompleted() | RunIncomplete() | RunFailed() | RunCancelled() | RunExpired():
                 ending = stretch_ending(event, content=self._content)
                 return self._end_work(time_ms) + self._end_stretch(time_ms, ending)
-            case _:
-                return ()
 
     def _note(self, time_ms: int, event: Event) -> None:
         if isinstance(event, _COUNTED):
@@ -181,7 +189,7 @@ class SpanFold:
             case ModelRetried(message_id=message_id, wait_ms=wait_ms):
                 self._retry = (message_id, time_ms + wait_ms)
             case CacheHit(message_id=message_id):
-                self._say(message_id, {CACHE_HIT: True})
+                self._say(message_id, {CACHE_HIT: True}, by_ms=time_ms)
             case ToolCallRequested(call_id=call_id):
                 asked = _Asked(event.name, event.arguments, event.kind)
                 self._asked = {**self._asked, call_id: asked}
@@ -191,8 +199,9 @@ class SpanFold:
                 ApprovalDecided(call_id=call_id, arguments=edited)
                 | ToolCallScreened(call_id=call_id, arguments=edited)
             ) if edited is not None:
-                asked = replace(self._asked[call_id], arguments=edited)
-                self._asked = {**self._asked, call_id: asked}
+                asked = self._asked[call_id]
+                edit = _Asked(asked.name, edited, asked.kind)
+                self._asked = {**self._asked, call_id: edit}
             case _:
                 pass
 
@@ -309,11 +318,18 @@ class SpanFold:
             begun = replace(begun, parent_id=within.span_id)
         return self._ended(begun, time_ms, moment.ending)
 
-    def _say(self, key: str, told: Attributes, *, elsewhere: bool = False) -> None:
-        """Have an open span say more."""
-        if begun := self._open_spans.get(key):
-            said = replace(begun.saying(told), elsewhere=begun.elsewhere or elsewhere)
-            self._open_spans = {**self._open_spans, key: said}
+    def _say(
+        self, key: str, told: Attributes, *, elsewhere: bool = False, by_ms: int | None = None
+    ) -> None:
+        """Have an open span say more: that it goes on elsewhere, or that it has begun by then."""
+        begun = self._open_spans.get(key)
+        if begun is None:
+            return
+        start_ms = begun.start_ms if by_ms is None else min(begun.start_ms, by_ms)
+        said = replace(
+            begun.saying(told), elsewhere=begun.elsewhere or elsewhere, start_ms=start_ms
+        )
+        self._begin(key, said)
 
     def _end(self, key: str, ending: Ending, time_ms: int) -> tuple[Span, ...]:
         """End what is open by that key; a call that never started has no span to end."""
@@ -334,7 +350,7 @@ class SpanFold:
             return ()
         self._open_spans = cut(self._open_spans, time_ms, lost=ending is WORKER_LOST)
         totals = usage_attributes(self._usage)
-        told = replace(ending, attributes={**totals, **ending.attributes})
+        told = Ending(ending.status, ending.error, {**totals, **ending.attributes})
         return (self._ended(stretch, time_ms, told),)
 
     def _ended(self, begun: Begun, time_ms: int, ending: Ending) -> Span:

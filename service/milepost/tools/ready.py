@@ -80,6 +80,34 @@ def _check_part(document: Mapping[str, Json], part: Mapping[str, Json], where: s
         raise _wrong(where, misuse)
     if "$ref" in part and not _holds(document, str(part["$ref"])):
         raise _wrong(where, f"refers to {part['$ref']}, where it has no schema")
+    if "$ref" in part and _is_endless(document, str(part["$ref"])):
+        raise _wrong(where, f"refers to {part['$ref']}, which is nothing but that again")
+
+
+def _is_endless(document: Mapping[str, Json], reference: str) -> bool:
+    """Say whether judging a value by `reference` leads there again with the very same value."""
+    found: set[str] = set()
+    ahead = [reference]
+    while ahead:
+        for following in _references_beside(resolve(document, ahead.pop())):
+            if following == reference:
+                return True
+            if following not in found and _holds(document, following):
+                found.add(following)
+                ahead.append(following)
+    return False
+
+
+def _references_beside(part: Json) -> Iterator[str]:
+    """Yield the references by which the same value is judged as by `part`."""
+    if not isinstance(part, Mapping):
+        return
+    if "$ref" in part:
+        yield str(part["$ref"])
+    for name in ("anyOf", "oneOf", "allOf"):
+        parts = part.get(name)
+        for each in parts if isinstance(parts, list) else []:
+            yield from _references_beside(each)
 
 
 def _holds(document: Mapping[str, Json], reference: str) -> bool:

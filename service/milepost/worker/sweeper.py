@@ -11,7 +11,7 @@ from milepost.core.errors import MilepostError
 from milepost.core.events import RunCancelled, RunExpired
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.cancelling import cancel_child
-from milepost.runtime.child_runs import tell_all
+from milepost.runtime.child_runs import tell
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
 from milepost.store import (
@@ -99,9 +99,17 @@ class Sweeper:
 
         Whoever ended them does so at once; this is for those that died before they could.
         """
-        await tell_all(self._ports, await self._ports.store.read(children.untold(DUE_MAX)))
+        for child in await self._ports.store.read(children.untold(DUE_MAX)):
+            await self._each(tell(self._ports, child))
         for tenant, run_id in await self._ports.store.read(children.orphans(DUE_MAX)):
-            await cancel_child(self._ports, tenant, run_id)
+            await self._each(cancel_child(self._ports, tenant, run_id))
+
+    async def _each(self, turn: Awaitable[None]) -> None:
+        """Do one of several, none of which may keep the others waiting."""
+        try:
+            await turn
+        except MilepostError as error:
+            self._log.warning("a turn failed", error=str(error))
 
     async def free(self) -> int:
         """Give back what dead workers had reserved of budgets; return how much that was.

@@ -4,10 +4,8 @@ import asyncio
 from dataclasses import dataclass, replace
 from random import Random
 
-from milepost.api.stream import (
-    Tail,
-    parse_cursor,
-)
+from milepost.api.cursors import parse_cursor
+from milepost.api.stream import Tail
 from milepost.live.hub import Hub, LiveText
 from tests.api.stream.reading import (
     TIMEOUT_S,

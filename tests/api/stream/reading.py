@@ -3,11 +3,8 @@
 import asyncio
 from contextlib import aclosing, suppress
 
-from milepost.api.stream import (
-    Selection,
-    Tail,
-    parse_cursor,
-)
+from milepost.api.cursors import parse_cursor
+from milepost.api.stream import Selection, Tail
 from milepost.core.events import (
     Failure,
     MessageAborted,

@@ -3,10 +3,7 @@
 import httpx2
 import pytest
 
-from milepost.api.stream import (
-    Cursor,
-    parse_cursor,
-)
+from milepost.api.cursors import Cursor, parse_cursor
 from milepost.core.errors import InvalidError
 from tests.api.making import an_agent, an_ended_run, made, refusal
 from tests.live.client import parsed
