@@ -205,9 +205,7 @@ def chunks(*deltas: dict[str, Any], reason: str) -> tuple[bytes, ...]:
     said = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     last = {"index": 0, "delta": {}, "finish_reason": reason}
     usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
-    bodies: list[dict[str, Any]] = [
-        {"model": "stub", "choices": [each]} for each in (*said, last)
-    ]
+    bodies: list[dict[str, Any]] = [{"model": "stub", "choices": [each]} for each in (*said, last)]
     bodies.append({"model": "stub", "choices": [], "usage": usage})
     told = (framed(b"data: " + orjson.dumps(body) + b"\n\n") for body in bodies)
     return (*told, framed(b"data: [DONE]\n\n"), LAST_FRAME)
