@@ -180,8 +180,9 @@ def scope_of(declared: DeclaredProvider) -> str:
         *(f"{name}: {text}" for name, text in declared.headers.items()),
     ]
     credential = _digest("\n".join(secrets)) if any(secrets) else "none"
-    how = " text" if declared.text_tools else ""
-    return f"{declared.wire} {declared.base_url} {credential}{how}"
+    how = [declared.reasoning_summary, declared.reasoning_field, declared.dialect]
+    told = " text" if declared.text_tools else ""
+    return f"{declared.wire} {declared.base_url} {credential}{told} {_digest(repr(how))}"
 
 
 def _digest(text: str) -> str:

@@ -11,7 +11,7 @@ from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.cancelling import abandon_children
 from milepost.runtime.child_runs import child_of, tell, with_agents
 from milepost.runtime.journal import Ports
-from milepost.store import runs
+from milepost.store import new_runs, runs
 from milepost.store.records import Claim
 from milepost.tools import Registry
 
@@ -36,8 +36,10 @@ class StoredChildren:
         try:
             await self._ports.store.create(wanted)
         except OverloadedError as error:
-            failure = Failure(error.code, str(error), error.retryable)
-            return ToolCallFailed(effect.call.id, failure)
+            # A full queue refuses before it looks whether the run is there since an earlier try.
+            if await self._ports.store.read(new_runs.landed(wanted)) is None:
+                failure = Failure(error.code, str(error), error.retryable)
+                return ToolCallFailed(effect.call.id, failure)
         self._ports.hub.ring(QUEUE_BELL)
         return ChildRunStarted(effect.call.id, wanted.id, wanted.agent)
 
