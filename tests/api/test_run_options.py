@@ -1,5 +1,6 @@
 """What a run may say for itself: pictures, the form of its answer, and no cache."""
 
+import json
 from typing import Any
 
 import httpx2
@@ -100,3 +101,25 @@ async def test_a_run_may_do_without_the_cache(client: httpx2.AsyncClient) -> Non
         hits.append("cache.hit" in types)
 
     assert hits == [False, True, False]
+
+
+# --- The log, in other forms than a stream ---
+
+
+@pytest.mark.parametrize("media", ["application/json", "application/x-ndjson"])
+async def test_only_the_types_that_are_asked_for_are_told(
+    client: httpx2.AsyncClient, media: str
+) -> None:
+    run_id = await started(client, "Hello!")
+    await ended(client, run_id)
+
+    answer = await client.get(
+        f"/v1/runs/{run_id}/events?types=step.*,run.completed", headers={"accept": media}
+    )
+
+    told = answer.json()["data"] if media == "application/json" else _lines(answer.text)
+    assert [event["type"] for event in told] == ["step.started", "step.completed", "run.completed"]
+
+
+def _lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]

@@ -153,9 +153,8 @@ class Runs:
             case "application/json":
                 return await self._log_page(request, row, cursor)
             case "application/x-ndjson":
-                return StreamingResponse(
-                    self._log_lines(row, cursor, head), media_type="application/x-ndjson"
-                )
+                lines = self._log_lines(row, cursor, head, _selection(request))
+                return StreamingResponse(lines, media_type="application/x-ndjson")
             case _:
                 if row.ended_ms is not None and cursor.seq == head:
                     return Response(status_code=204)
@@ -294,13 +293,16 @@ class Runs:
         }
         return json_response(body)
 
-    async def _log_lines(self, row: RunRow, cursor: Cursor, head: int) -> AsyncIterator[bytes]:
+    async def _log_lines(
+        self, row: RunRow, cursor: Cursor, head: int, selection: Selection
+    ) -> AsyncIterator[bytes]:
         """Yield the log up to its present end, a page at a time."""
         pages = LogPages(self._ports.store, row.tenant, row.id)
         after = cursor.seq
         while after < head:
             found = await pages.behind(after, through=head)
-            yield b"".join(frame.body + b"\n" for frame in found.frames)
+            wanted = (frame for frame in found.frames if selection.has(frame.type))
+            yield b"".join(frame.body + b"\n" for frame in wanted)
             after = found.frames[-1].seq
 
 
