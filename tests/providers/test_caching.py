@@ -28,6 +28,9 @@ from milepost.providers.cache_redis import RedisCache, connect
 from milepost.providers.caching import Caching
 from milepost.providers.scripted import Scripted, calling, saying
 
+PATIENT_S = 10.0
+"""How long a Redis on a busy machine may take here: who is not answered goes without it."""
+
 
 class Gated:
     """A provider that says nothing before `open` is set, and tells when it was asked."""
@@ -54,7 +57,7 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[ReplyCache]:
         yield InProcessCache()
         return
     redis = connect(request.getfixturevalue("redis_url"))
-    yield RedisCache(redis)
+    yield RedisCache(redis, within_s=PATIENT_S)
     await redis.aclose()
 
 

@@ -52,9 +52,10 @@ class RedisCache:
         clock: Callable[[], float] = time.monotonic,
         new_token: Callable[[], str] = secrets.token_hex,
         on_change: Callable[[Exception | None], None] = unheard,
+        within_s: float = OPERATION_S_MAX,
     ) -> None:
         self._redis = redis
-        self._asking = Asking(clock=clock, on_change=on_change)
+        self._asking = Asking(clock=clock, on_change=on_change, within_s=within_s)
         self._new_token = new_token
         self._hits = self._misses = 0
 

@@ -23,7 +23,8 @@ class Asking:
     """Leaves Redis alone for `REST_S` after a failure; then one caller tries it out.
 
     The others go without it meanwhile, so that a dead Redis delays nobody but that one.
-    `on_change` is told why Redis is left alone, and with None that it answers again; once each.
+    `on_change` is told why Redis is left alone, and with None that it answers again; once each. An
+    answer that takes longer than `within_s` is none.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class Asking:
         *,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[Exception | None], None] = unheard,
+        within_s: float = OPERATION_S_MAX,
     ) -> None:
         self._clock = clock
+        self._within_s = within_s
         self._on_change = on_change
         self._rests_until: float | None = None
         self.failures = 0
@@ -51,7 +54,7 @@ class Asking:
             # This call tries it; the others go on as if Redis were still away.
             self._rests_until = now + REST_S
         try:
-            async with asyncio.timeout(OPERATION_S_MAX):
+            async with asyncio.timeout(self._within_s):
                 answer = await operation()
         except (RedisError, OSError) as error:
             self.failures += 1
