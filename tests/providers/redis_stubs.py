@@ -4,6 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from redis.asyncio import Redis
+
+from milepost.providers import cache_redis
+from milepost.providers.redis_asking import Asking
+
+PATIENT_S = 10.0
+"""How long a Redis on a busy machine may take here: who is not answered goes on without it."""
+
 
 class Clock:
     """A clock in seconds that moves when it is told to."""
@@ -21,6 +29,16 @@ class Clock:
     async def sleep(self, seconds: float) -> None:
         """Move on by so much, without taking the time."""
         self.now += seconds
+
+
+def patient_client(url: str) -> Redis:
+    """Return a client as the service makes it, but in no hurry."""
+    return cache_redis.connect(url, within_s=PATIENT_S)
+
+
+def patient_asking(clock: Clock) -> Asking:
+    """Return who asks Redis as the service does, but in no hurry."""
+    return Asking(clock=clock, within_s=PATIENT_S)
 
 
 @asynccontextmanager

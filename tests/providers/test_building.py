@@ -15,11 +15,11 @@ from milepost.core.model import Delta, FellBack, ModelRequest, Reply, TextDelta,
 from milepost.providers.assemble import Assembly
 from milepost.providers.building import Models, Shared, open_models, scope_of, share
 from milepost.providers.cache_memory import InProcessCache
-from milepost.providers.cache_redis import connect
 from milepost.providers.declared import DeclaredProvider, WireName
 from milepost.providers.reading import Patience
 from milepost.providers.scripted import Scripted
 from milepost.providers.windows import Quota
+from tests.providers.redis_stubs import PATIENT_S, patient_client
 from tests.stubs.raw_server import SSE_HEAD, chunk, dripping
 from tests.stubs.raw_server import serving as raw_serving
 from tests.stubs.web_server import Answer, WebServer, web_server
@@ -182,8 +182,8 @@ async def test_processes_with_a_redis_share_a_quota_and_circuits(
     opened: Open, server: WebServer, redis_url: str
 ) -> None:
     name = f"local-{uuid.uuid4().hex}"
-    redis = connect(redis_url)
-    here, there = share(InProcessCache(), redis), share(InProcessCache(), redis)
+    redis = patient_client(redis_url)
+    here, there = (share(InProcessCache(), redis, within_s=PATIENT_S) for _ in range(2))
     quota = Quota(tokens=1, queue_s=0.01)
     declared = DeclaredProvider("openai", server.url, quota=quota)
     mine = await opened(here, **{name: declared})

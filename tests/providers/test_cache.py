@@ -7,7 +7,8 @@ import pytest
 
 from milepost.providers.cache import CacheStats, ReplyCache
 from milepost.providers.cache_memory import InProcessCache
-from milepost.providers.cache_redis import RedisCache, connect
+from milepost.providers.cache_redis import RedisCache
+from tests.providers.redis_stubs import PATIENT_S, patient_client
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -15,8 +16,8 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[ReplyCache]:
     if request.param == "memory":
         yield InProcessCache()
         return
-    redis = connect(request.getfixturevalue("redis_url"))
-    yield RedisCache(redis)
+    redis = patient_client(request.getfixturevalue("redis_url"))
+    yield RedisCache(redis, within_s=PATIENT_S)
     await redis.aclose()
 
 

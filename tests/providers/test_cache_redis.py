@@ -14,6 +14,7 @@ from milepost.providers.cache_redis import (
     connect,
 )
 from milepost.providers.redis_asking import OPERATION_S_MAX, REST_S
+from tests.providers.redis_stubs import PATIENT_S, patient_client
 
 
 class Clock:
@@ -28,7 +29,7 @@ class Clock:
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    redis = connect(redis_url)
+    redis = patient_client(redis_url)
     yield redis
     await redis.aclose()
 
@@ -63,7 +64,7 @@ class DeafServer:
 
 
 async def test_the_server_lets_values_and_locks_lapse(redis: Redis, key: str) -> None:
-    cache = RedisCache(redis)
+    cache = RedisCache(redis, within_s=PATIENT_S)
 
     await cache.set(key, b"value", 60)
     await cache.lock(key, 20)
@@ -73,7 +74,7 @@ async def test_the_server_lets_values_and_locks_lapse(redis: Redis, key: str) ->
 
 
 async def test_the_shortest_time_is_a_millisecond(redis: Redis, key: str) -> None:
-    cache = RedisCache(redis)
+    cache = RedisCache(redis, within_s=PATIENT_S)
 
     await cache.set(key, b"value", 0.0001)
 
@@ -81,7 +82,7 @@ async def test_the_shortest_time_is_a_millisecond(redis: Redis, key: str) -> Non
 
 
 async def test_many_values_are_cleared(redis: Redis, key: str) -> None:
-    cache = RedisCache(redis)
+    cache = RedisCache(redis, within_s=PATIENT_S)
     await redis.mset({f"{VALUE_PREFIX}{key}{n}": b"x" for n in range(1_200)})
 
     assert await cache.clear(key) == 1_200
@@ -140,7 +141,7 @@ async def test_after_the_rest_one_caller_tries_and_the_others_go_without() -> No
 
 async def test_a_redis_that_answers_again_is_used_again(redis: Redis, key: str) -> None:
     clock = Clock()
-    cache = RedisCache(redis, clock=clock)
+    cache = RedisCache(redis, within_s=PATIENT_S, clock=clock)
     await redis.lpush(VALUE_PREFIX + key, "a list, where a value should be")
     failed = await cache.get(key)
     await redis.set(VALUE_PREFIX + key, b"value", ex=60)
@@ -158,7 +159,9 @@ async def test_a_redis_that_is_left_alone_is_told_once_and_so_is_its_return(
 ) -> None:
     told: list[str] = []
     clock = Clock()
-    cache = RedisCache(redis, clock=clock, on_change=lambda error: told.append(str(error)))
+    cache = RedisCache(
+        redis, within_s=PATIENT_S, clock=clock, on_change=lambda error: told.append(str(error))
+    )
     await redis.lpush(VALUE_PREFIX + key, "a list, where a value should be")
     await cache.get("another")
     for _ in range(3):

@@ -27,9 +27,7 @@ from milepost.providers.cache_memory import InProcessCache
 from milepost.providers.cache_redis import RedisCache, connect
 from milepost.providers.caching import Caching
 from milepost.providers.scripted import Scripted, calling, saying
-
-PATIENT_S = 10.0
-"""How long a Redis on a busy machine may take here: who is not answered goes without it."""
+from tests.providers.redis_stubs import PATIENT_S, patient_client
 
 
 class Gated:
@@ -56,7 +54,7 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[ReplyCache]:
     if request.param == "memory":
         yield InProcessCache()
         return
-    redis = connect(request.getfixturevalue("redis_url"))
+    redis = patient_client(request.getfixturevalue("redis_url"))
     yield RedisCache(redis, within_s=PATIENT_S)
     await redis.aclose()
 

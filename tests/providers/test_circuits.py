@@ -21,7 +21,13 @@ from milepost.providers.circuits import (
 )
 from milepost.providers.circuits_redis import CIRCUIT_PREFIX, RedisCircuits
 from milepost.providers.redis_asking import Asking
-from tests.providers.redis_stubs import Clock, deaf_server
+from tests.providers.redis_stubs import (
+    PATIENT_S,
+    Clock,
+    deaf_server,
+    patient_asking,
+    patient_client,
+)
 
 Make = Callable[[Tolerance], Circuits]
 
@@ -30,7 +36,7 @@ DEFAULT = Tolerance()
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    redis = connect(redis_url)
+    redis = patient_client(redis_url)
     yield redis
     await redis.aclose()
 
@@ -48,7 +54,7 @@ def name() -> str:
 
 def in_redis(redis: Redis, clock: Clock, tolerance: Tolerance = DEFAULT) -> RedisCircuits:
     local = InProcessCircuits(tolerance, clock=clock)
-    return RedisCircuits(redis, Asking(clock=clock), local, tolerance, now_ms=clock.ms)
+    return RedisCircuits(redis, patient_asking(clock), local, tolerance, now_ms=clock.ms)
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -56,7 +62,7 @@ async def make(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Ma
     if request.param == "memory":
         yield lambda tolerance: InProcessCircuits(tolerance, clock=clock)
         return
-    redis = connect(request.getfixturevalue("redis_url"))
+    redis = patient_client(request.getfixturevalue("redis_url"))
     yield lambda tolerance: in_redis(redis, clock, tolerance)
     await redis.aclose()
 
@@ -227,7 +233,7 @@ async def test_all_processes_share_a_circuit_and_its_only_probe(
 
 
 async def test_the_server_s_clock_counts_and_the_server_forgets(redis: Redis, name: str) -> None:
-    circuits = RedisCircuits(redis, Asking(), InProcessCircuits())
+    circuits = RedisCircuits(redis, Asking(within_s=PATIENT_S), InProcessCircuits())
 
     await opened(circuits, name)
 
@@ -278,8 +284,8 @@ async def test_redis_is_tried_again_after_its_rest(
     redis_url: str, unused_tcp_port: int, clock: Clock
 ) -> None:
     told: list[Exception | None] = []
-    asking = Asking(clock=clock, on_change=told.append)
-    away, here = connect(f"redis://127.0.0.1:{unused_tcp_port}/0"), connect(redis_url)
+    asking = Asking(clock=clock, on_change=told.append, within_s=PATIENT_S)
+    away, here = connect(f"redis://127.0.0.1:{unused_tcp_port}/0"), patient_client(redis_url)
 
     first = await asking.ask(away.ping)
     resting = await asking.ask(here.ping)
@@ -308,7 +314,7 @@ async def test_redis_is_tried_again_after_its_rest(
 async def test_memory_and_redis_agree_whatever_happens(
     redis_url: str, steps: list[tuple[str, int]]
 ) -> None:
-    clock, name, redis = Clock(), uuid.uuid4().hex, connect(redis_url)
+    clock, name, redis = Clock(), uuid.uuid4().hex, patient_client(redis_url)
     both: list[Circuits] = [InProcessCircuits(clock=clock), in_redis(redis, clock)]
     probes = [Entry(), Entry()]
 

@@ -29,7 +29,13 @@ from milepost.providers.redis_asking import Asking
 from milepost.providers.scripted import Script, Scripted
 from milepost.providers.windows import InProcessWindows, Quota, Windows
 from milepost.providers.windows_redis import WINDOW_PREFIX, RedisWindows
-from tests.providers.redis_stubs import Clock, deaf_server
+from tests.providers.redis_stubs import (
+    PATIENT_S,
+    Clock,
+    deaf_server,
+    patient_asking,
+    patient_client,
+)
 
 WINDOW_MS = 60_000
 
@@ -47,14 +53,14 @@ def name() -> str:
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    redis = connect(redis_url)
+    redis = patient_client(redis_url)
     yield redis
     await redis.aclose()
 
 
 def in_redis(redis: Redis, clock: Clock) -> RedisWindows:
     local = InProcessWindows(clock.ms)
-    return RedisWindows(redis, Asking(clock=clock), local, now_ms=clock.ms)
+    return RedisWindows(redis, patient_asking(clock), local, now_ms=clock.ms)
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -62,7 +68,7 @@ async def windows(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator
     if request.param == "memory":
         yield InProcessWindows(clock.ms)
         return
-    redis = connect(request.getfixturevalue("redis_url"))
+    redis = patient_client(request.getfixturevalue("redis_url"))
     yield in_redis(redis, clock)
     await redis.aclose()
 
@@ -160,7 +166,7 @@ async def test_all_processes_share_a_quota(redis: Redis, name: str, clock: Clock
 
 
 async def test_the_servers_clock_counts_and_the_server_forgets(redis: Redis, name: str) -> None:
-    windows = RedisWindows(redis, Asking(), InProcessWindows())
+    windows = RedisWindows(redis, Asking(within_s=PATIENT_S), InProcessWindows())
     quota = Quota(requests=1, tokens=10)
 
     waits = await taken(windows, name, quota, 1, 1)
@@ -197,7 +203,7 @@ async def test_without_redis_each_process_counts_for_itself(name: str, clock: Cl
 async def test_memory_and_redis_agree_and_no_minute_sees_more_than_its_quota(
     redis_url: str, limits: tuple[int, int], calls: list[tuple[int, int, int]]
 ) -> None:
-    clock, name, redis = Clock(), uuid.uuid4().hex, connect(redis_url)
+    clock, name, redis = Clock(), uuid.uuid4().hex, patient_client(redis_url)
     memory, shared = InProcessWindows(clock.ms), in_redis(redis, clock)
     quota = Quota(requests=limits[0], tokens=limits[1])
     admitted: list[tuple[int, int]] = []

@@ -22,7 +22,7 @@ from milepost.providers.fallback import OnFallback
 from milepost.providers.gemini import gemini
 from milepost.providers.openai import openai
 from milepost.providers.rate_limits import RateLimited
-from milepost.providers.redis_asking import Asking, unheard
+from milepost.providers.redis_asking import OPERATION_S_MAX, Asking, unheard
 from milepost.providers.responses import responses
 from milepost.providers.text_tools import TextTools
 from milepost.providers.windows import InProcessWindows, Windows
@@ -44,15 +44,16 @@ def share(
     cache: ReplyCache,
     redis: Redis | None = None,
     on_change: Callable[[Exception | None], None] = unheard,
+    within_s: float = OPERATION_S_MAX,
 ) -> Shared:
     """Return what counts calls in Redis, if there is one, and else in this process.
 
-    `on_change` is told when Redis does not answer, and when it does again.
+    `on_change` is told when Redis does not answer within `within_s`, and when it does again.
     """
     windows, circuits = InProcessWindows(), InProcessCircuits()
     if redis is None:
         return Shared(cache, windows, circuits)
-    asking = Asking(on_change=on_change)
+    asking = Asking(on_change=on_change, within_s=within_s)
     return Shared(
         cache, RedisWindows(redis, asking, windows), RedisCircuits(redis, asking, circuits)
     )

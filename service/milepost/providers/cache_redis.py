@@ -25,14 +25,17 @@ _GLOB = re.compile(r"([*?\[\]\\])")
 _GRANTED: bool | str | bytes | None = True
 
 
-def connect(url: str) -> Redis:
-    """Return a client for what can do without Redis: few connections, short waits, no retries."""
+def connect(url: str, *, within_s: float = OPERATION_S_MAX) -> Redis:
+    """Return a client for what can do without Redis: few connections, short waits, no retries.
+
+    Whoever waits longer than `within_s` for a connection, or for an answer, gets an error.
+    """
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=CONNECTIONS_MAX,
-        timeout=OPERATION_S_MAX,
-        socket_timeout=OPERATION_S_MAX,
-        socket_connect_timeout=OPERATION_S_MAX,
+        timeout=within_s,
+        socket_timeout=within_s,
+        socket_connect_timeout=within_s,
         retry=Retry(NoBackoff(), 0),
         legacy_responses=False,
     )
