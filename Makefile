@@ -8,8 +8,8 @@ LOCK   := requirements/dev.txt
 LLM_VENV  ?= .venv-llm
 LLM_STAMP := $(LLM_VENV)/.installed
 UV     := $(shell sed -n 's/^uv==/&/p' $(LOCK))
-# Two test processes suit a small machine; `make test WORKERS=8` suits a larger one.
-WORKERS ?= 2
+# The tests wait more than they compute: four processes suit two cores; `make test WORKERS=8` more.
+WORKERS ?= 4
 # uv trusts whom the machine trusts, as pip does.
 export UV_SYSTEM_CERTS ?= 1
 
