@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 
@@ -54,3 +55,46 @@ async def deaf_server() -> AsyncIterator[str]:
     async with server:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
         closing.set()
+
+
+class Relay:
+    """Passes on what is said to a Redis, and what that answers, unless it `holds` the answers.
+
+    `held` is set once there is one, so that what was asked for has been done by then.
+    """
+
+    def __init__(self, redis_url: str) -> None:
+        parts = urlsplit(redis_url)
+        self._host, self._port = parts.hostname, parts.port
+        self.url = ""
+        self.holds = False
+        self.held = asyncio.Event()
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Stand between one client and the server, until either of them goes."""
+        from_redis, to_redis = await asyncio.open_connection(self._host, self._port)
+        asking = asyncio.create_task(_pass_on(reader, to_redis))
+        while answer := await from_redis.read(65_536):
+            if self.holds:
+                self.held.set()
+            else:
+                writer.write(answer)
+        await asking
+        writer.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while said := await reader.read(65_536):
+            writer.write(said)
+    writer.close()
+
+
+@asynccontextmanager
+async def relaying(redis_url: str) -> AsyncIterator[Relay]:
+    """Give a relay that can hold back what the Redis at `redis_url` answers."""
+    relay = Relay(redis_url)
+    server = await asyncio.start_server(relay.talk, "127.0.0.1", 0)
+    async with server:
+        relay.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        yield relay

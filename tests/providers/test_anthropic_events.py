@@ -168,10 +168,10 @@ def test_what_the_end_says_of_the_input_replaces_what_the_beginning_said() -> No
     ) == [Spent(Usage(7, 2))]
 
 
-def test_usage_in_odd_types_counts_as_none() -> None:
+def test_usage_in_odd_types_tells_nothing() -> None:
     odd = {"input_tokens": "7", "output_tokens": -3, "cache_read_input_tokens": True}
 
-    assert decoded(conclusion("end_turn", odd)) == [Spent(Usage())]
+    assert decoded(conclusion("end_turn", odd)) == []
 
 
 def test_a_server_that_counts_nothing_has_told_nothing() -> None:
@@ -315,6 +315,23 @@ def test_a_call_that_comes_whole_has_its_arguments() -> None:
         assert assembled(begin(0, block), ending, STOP).calls == (
             RequestedCall("t", "add", '{"a":1}'),
         )
+
+
+def test_arguments_nested_beyond_all_measure_are_an_error() -> None:
+    event = orjson.dumps(begin(0, {"type": "tool_use", "id": "t", "name": "add", "input": "HERE"}))
+    nested = b'{"a":' * 500 + b"1" + b"}" * 500
+
+    with pytest.raises(ProviderError, match="arguments nested too deep"):
+        Events(Failures("anthropic", None)).decode(event.replace(b'"HERE"', nested))
+
+
+def test_a_thought_behind_arguments_nested_beyond_all_measure_is_no_harm() -> None:
+    nested = '{"a":' * 500 + "1" + "}" * 500
+    piece = delta(1, "input_json_delta", partial_json=nested)
+
+    reply = assembled(call(1, "t", "now")[0], piece, *thinking(2, "Hm."), conclusion("tool_use"))
+
+    assert reply.calls[0].arguments == nested
 
 
 def test_arguments_in_pieces_go_before_those_of_the_beginning() -> None:

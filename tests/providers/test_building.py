@@ -143,6 +143,20 @@ async def test_declared_headers_go_out_with_each_request_and_to_nobody_else(
     assert [asked.headers.get("x-team") for asked in server.asked] == ["blue", None]
 
 
+async def test_what_a_vendor_wants_remembered_is_not_sent_back(opened: Open) -> None:
+    async def marking(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=500, headers={"Set-Cookie": "seen=tenant; Path=/"})
+
+    async with web_server(marking) as server:
+        url = f"http://localhost:{server.port}"  # Cookies of plain addresses are ignored anyway.
+        models = await opened(shared(), local=DeclaredProvider("openai", url))
+        for _ in range(2):
+            with pytest.raises(ProviderError):
+                await replied(models)
+
+    assert [asked.headers.get("cookie") for asked in server.asked] == [None, None]
+
+
 async def test_no_failure_repeats_a_secret_header(opened: Open) -> None:
     async with web_server(
         failing(500, "Bearer sk-gateway-secret is odd, and so is blue")

@@ -14,7 +14,7 @@ from milepost.providers.cache_redis import (
     connect,
 )
 from milepost.providers.redis_asking import OPERATION_S_MAX, REST_S
-from tests.providers.redis_stubs import PATIENT_S, patient_client
+from tests.providers.redis_stubs import PATIENT_S, patient_client, relaying
 
 
 class Clock:
@@ -175,3 +175,40 @@ async def test_a_redis_that_is_left_alone_is_told_once_and_so_is_its_return(
     lost, back = told
     assert "WRONGTYPE" in lost
     assert back == "None"
+
+
+async def test_who_is_cancelled_while_asking_for_a_lock_leaves_none(
+    redis_url: str, redis: Redis, key: str
+) -> None:
+    async with relaying(redis_url) as relay, patient_client(relay.url) as relayed:
+        cache = RedisCache(relayed, within_s=PATIENT_S)
+        await cache.get(key)  # Now there is a connection.
+        relay.holds = True
+        asking = asyncio.create_task(cache.lock(key, 60.0))
+        await relay.held.wait()
+
+        relay.holds = False
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+        assert not await redis.exists(LOCK_PREFIX + key)
+
+
+async def test_a_cancellation_is_never_lost_in_the_middle_of_a_command(
+    redis: Redis, key: str
+) -> None:
+    await redis.ping()
+
+    async def look_twice() -> None:
+        await redis.get(key)
+        await redis.get(key)
+
+    for turns in range(5):
+        looking = asyncio.create_task(look_twice())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert not looking.done()
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking

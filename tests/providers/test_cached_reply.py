@@ -81,6 +81,7 @@ def test_what_is_not_a_complete_success_is_not_kept(reply: Reply) -> None:
         {"sealed": [7]},
         {"sealed": [{"wire": "a", "item": 7}]},
         {"sealed": [{"wire": "a", "item": {}, "more": 1}]},
+        {"sealed": [{"wire": "a", "item": {"nested": orjson.loads("[" * 99 + "]" * 99)}}]},
         {"calls": {}},
         {"calls": [7]},
         {"calls": [{"name": "add"}]},

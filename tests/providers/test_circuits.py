@@ -27,6 +27,7 @@ from tests.providers.redis_stubs import (
     deaf_server,
     patient_asking,
     patient_client,
+    relaying,
 )
 
 Make = Callable[[Tolerance], Circuits]
@@ -230,6 +231,26 @@ async def test_all_processes_share_a_circuit_and_its_only_probe(
 
     assert open_here.wait_s == 60
     assert [bool(entry.probe) for entry in entries] == [True, False]
+
+
+async def test_a_probe_that_is_cancelled_before_it_knows_lets_the_next_one_try(
+    redis_url: str, redis: Redis, name: str, clock: Clock
+) -> None:
+    async with relaying(redis_url) as relay, patient_client(relay.url) as relayed:
+        circuits = in_redis(relayed, clock)
+        await opened(circuits, name)
+        await circuits.enter(name)  # Now the server knows the script.
+        clock.now += 60
+        relay.holds = True
+        entering = asyncio.create_task(circuits.enter(name))
+        await relay.held.wait()
+
+        relay.holds = False
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+
+        assert (await in_redis(redis, clock).enter(name)).probe
 
 
 async def test_the_server_s_clock_counts_and_the_server_forgets(redis: Redis, name: str) -> None:

@@ -64,6 +64,14 @@ def test_the_key_is_never_repeated_even_if_the_vendor_does() -> None:
     assert "bad key [key], really [key]" in str(refused(401, body))
 
 
+def test_a_credential_in_a_header_is_not_repeated_without_its_scheme_either() -> None:
+    failures = Failures("openai", None, ["Bearer sk-very-secret", "My own application"])
+
+    said = str(failures.refused(401, {}, b"bad key sk-very-secret of an application"))
+
+    assert "bad key [key] of an application" in said
+
+
 def test_a_long_answer_is_cut() -> None:
     message = str(refused(500, b"x" * 5_000))
 
@@ -81,6 +89,8 @@ def test_a_long_answer_is_cut() -> None:
         ({"retry-after": "-1"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "soon"}, None),
+        ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "-1", "retry-after": "7"}, 7.0),
         (
             {
                 "retry-after": "Sat, 21 Nov 2026 10:00:30 GMT",
@@ -90,6 +100,13 @@ def test_a_long_answer_is_cut() -> None:
         ),
         ({"retry-after": "Sat, 21 Nov 2026 10:00:30 GMT"}, None),
         ({"retry-after": "Sat, 21 Nov 2026 10:00:30 GMT", "date": "today"}, None),
+        (
+            {
+                "retry-after": f"Sat, 21 Nov {10**20} 10:00:30 GMT",
+                "date": "Sat, 21 Nov 2026 10:00:00 GMT",
+            },
+            None,
+        ),
     ],
 )
 def test_what_the_vendor_asks_us_to_wait_is_taken_along(

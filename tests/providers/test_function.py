@@ -122,6 +122,12 @@ async def test_what_it_raises_is_raised() -> None:
         await deltas(failing)
 
 
+@pytest.mark.parametrize("answer", [None, 3, ["Hel", "lo"], {"text": "Hello"}])
+async def test_what_is_no_answer_is_refused_with_what_would_be_one(answer: Any) -> None:
+    with pytest.raises(TypeError, match=r"returned .*; return a text or a `Reply`"):
+        await deltas(lambda _: answer)
+
+
 async def test_leaving_early_closes_what_it_says() -> None:
     closed = asyncio.Event()
 

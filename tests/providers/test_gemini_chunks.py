@@ -254,7 +254,7 @@ def test_a_count_that_comes_after_the_stop_is_the_last_one() -> None:
     assert deltas[1:] == [Spent(Usage(9, 1)), Spent(Usage(9, 2))]
 
 
-def test_usage_in_odd_types_counts_as_none() -> None:
+def test_usage_in_odd_types_tells_nothing() -> None:
     odd = {
         "promptTokenCount": "7",
         "candidatesTokenCount": -3,
@@ -262,7 +262,7 @@ def test_usage_in_odd_types_counts_as_none() -> None:
         "cachedContentTokenCount": 1e300,
     }
 
-    assert decoded(answers(reason="STOP", usageMetadata=odd)) == [Spent(Usage())]
+    assert decoded(answers(reason="STOP", usageMetadata=odd)) == []
 
 
 # --- How it ends -------------------------------------------------------------------------------

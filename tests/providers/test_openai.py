@@ -1,8 +1,10 @@
 """The Chat Completions wire over a real socket, with servers of every temper."""
 
 import asyncio
+import codecs
 import socket
 import ssl
+import traceback
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +29,7 @@ from milepost.core.model import (
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.endpoint import WHOLE_BODY_BYTES_MAX, Endpoint
+from milepost.providers.failures import STREAM_CUT
 from milepost.providers.openai import openai
 from milepost.providers.reading import Patience
 from tests.stubs import openai_server
@@ -271,6 +274,48 @@ async def test_every_ending_that_servers_are_known_for_is_an_end(
     assert (reply.text, reply.finish_reason, reply.usage) == ("Hello", "stop", Usage(9, 2))
 
 
+@pytest.mark.parametrize("left", [b'data: {"usage":{}', b"data: {", b"da"])
+async def test_a_line_that_broke_off_after_the_reason_to_stop_loses_nothing(
+    http: aiohttp.ClientSession, left: bytes
+) -> None:
+    async with serving((*HELLO, chunk({}, "stop"), left)) as stub:
+        reply = await replied(provider(http, stub.base_url))
+
+    assert reply.text == "Hello"
+
+
+async def test_a_line_that_broke_off_behind_a_brace_is_a_stream_that_did(
+    http: aiohttp.ClientSession,
+) -> None:
+    async with serving((*HELLO, b'data: {"choices":[{"delta":{}')) as stub:
+        error = await refused(provider(http, stub.base_url))
+
+    assert error.code == STREAM_CUT
+
+
+async def test_a_mark_of_the_byte_order_hides_no_event(http: aiohttp.ClientSession) -> None:
+    async with serving((SSE_HEAD + codecs.BOM_UTF8 + b"".join(HELLO[1:]), DONE)) as stub:
+        reply = await replied(provider(http, stub.base_url))
+
+    assert reply.text == "Hello"
+
+
+async def test_a_page_in_place_of_a_stream_is_shown(http: aiohttp.ClientSession) -> None:
+    page = answer("200 OK", b"<!doctype html>\n<title>Welcome</title>\n")
+    async with serving((page,)) as stub:
+        error = await refused(provider(http, stub.base_url))
+
+    assert "a plain answer where a stream was asked for: <!doctype html> <title>Wel" in str(error)
+
+
+async def test_an_answer_that_is_no_http_gives_no_key_away(http: aiohttp.ClientSession) -> None:
+    async with serving((f"HTTP/1.1 2x0 {KEY}\r\n\r\n".encode(),)) as stub:
+        error = await refused(provider(http, stub.base_url))
+
+    assert "no proper HTTP" in str(error)
+    assert KEY not in "".join(traceback.format_exception(error))
+
+
 async def test_a_connection_lost_after_the_reason_to_stop_loses_nothing(
     http: aiohttp.ClientSession,
 ) -> None:
@@ -513,6 +558,7 @@ async def test_a_redirect_is_not_followed_with_our_key(http: aiohttp.ClientSessi
             error = await refused(provider(http, stub.base_url))
 
     assert (error.code, error.status) == ("provider_error", 307)
+    assert f"redirects to {other.base_url}" in str(error)
     assert other.requests == []
 
 
@@ -590,7 +636,10 @@ async def test_a_connection_dropped_before_the_answer_is_unreachable(
 # --- Misconfigured -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base_url", ["", "localhost:8080/v1", "ftp://127.0.0.1/v1", "http:///v1"])
+@pytest.mark.parametrize(
+    "base_url",
+    ["", "localhost:8080/v1", "ftp://127.0.0.1/v1", "http:///v1", "http://[::1", "http://a..b/v1"],
+)
 async def test_an_address_that_is_none_is_refused_at_once(
     http: aiohttp.ClientSession, base_url: str
 ) -> None:

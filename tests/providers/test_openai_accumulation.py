@@ -16,6 +16,7 @@ from milepost.providers.assemble import Assembly
 from milepost.providers.failures import Failures
 from milepost.providers.openai import openai
 from milepost.providers.openai_chunks import Chunks
+from milepost.providers.payload import TOKENS_MAX
 from tests.providers.openai_sdk import client_of
 from tests.stubs import openai_server
 
@@ -77,7 +78,7 @@ def usage_of(told: dict[str, Any]) -> Usage:
 
 
 PIECES = st.lists(st.text(max_size=5), max_size=4)
-COUNTS = st.integers(0, 2**40)
+COUNTS = st.integers(0, TOKENS_MAX)
 NAMES = st.sampled_from(["add", "look"])
 REASONS = ["stop", "length", "content_filter"]
 

@@ -167,6 +167,14 @@ def test_usage_in_odd_types_counts_as_none() -> None:
     assert decoded({"usage": usage}) == [Spent(Usage(cache_read_tokens=5))]
 
 
+@pytest.mark.parametrize("tokens", [None, "7", -3, 0])
+def test_a_server_that_counts_nothing_has_told_nothing(tokens: object) -> None:
+    chunks = Chunks(Failures("openai", None))
+
+    assert chunks.decode(orjson.dumps({"usage": {"prompt_tokens": tokens}})) == []
+    assert not chunks.spent
+
+
 def test_a_truth_value_is_no_count() -> None:
     """Python takes it for a number, and no database column of numbers does."""
     usage = {"prompt_tokens": True, "completion_tokens": 2}
@@ -287,6 +295,19 @@ def test_two_calls_may_share_an_id() -> None:
     assert calls(*same) == (ADD, ADD)
 
 
+@pytest.mark.parametrize("index", [None, 0])
+def test_calls_that_take_turns_are_told_apart_by_their_ids_where_no_index_does(
+    index: object,
+) -> None:
+    assert calls(
+        piece(index=index, call_id="id_a", name="add"),
+        piece(index=index, call_id="id_b", name="multiply"),
+        piece('{"a":', index=index, call_id="id_a"),
+        piece("1}", index=index),
+        piece('{"b":2}', index=index, call_id="id_b"),
+    ) == (ADD, MULTIPLY)
+
+
 @pytest.mark.parametrize("index", [7_000_000_000, -1, "first", 1.5, [1]])
 def test_a_wrong_index_is_as_good_as_any(index: object) -> None:
     assert calls(piece('{"a":1}', index=index, call_id="id_a", name="add")) == (ADD,)
@@ -310,6 +331,19 @@ def test_an_event_that_is_no_object_is_an_error(payload: bytes) -> None:
         Chunks(Failures("openai", None)).decode(payload)
 
     assert caught.value.code == "provider_error"
+
+
+def test_arguments_nested_beyond_all_measure_are_an_error() -> None:
+    nested = '{"a":' * 500 + "1" + "}" * 500
+    payload = orjson.dumps(choice({"tool_calls": [piece("HERE", name="add")]}))
+
+    with pytest.raises(ProviderError, match="nested too deep"):
+        Chunks(Failures("openai", None)).decode(payload.replace(b'"HERE"', nested.encode()))
+
+
+def test_an_error_that_is_the_whole_chunk_is_raised() -> None:
+    with pytest.raises(ProviderError, match="no such model"):
+        decoded({"object": "error", "message": "no such model", "code": 404})
 
 
 def test_an_error_inside_of_a_chunk_is_raised() -> None:

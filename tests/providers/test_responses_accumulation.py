@@ -16,6 +16,7 @@ from milepost.core.model import ModelRequest, Reply
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.failures import Failures
+from milepost.providers.payload import TOKENS_MAX
 from milepost.providers.responses import responses
 from milepost.providers.responses_events import Events
 from milepost.providers.responses_request import ResponsesEncoder
@@ -78,7 +79,7 @@ def usage_of(told: dict[str, Any]) -> Usage:
 TEXTS = st.text(max_size=5)
 PIECES = st.lists(TEXTS, max_size=3).map(tuple)
 NAMES = st.sampled_from(["add", "look"])
-COUNTS = st.integers(0, 2**40)
+COUNTS = st.integers(0, TOKENS_MAX)
 PHASES = st.sampled_from([None, "commentary", "final_answer"])
 
 

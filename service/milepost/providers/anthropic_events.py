@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import orjson
-
 from milepost.core.model import (
     CallDelta,
     Delta,
@@ -18,7 +16,7 @@ from milepost.core.model import (
 from milepost.core.usage import Usage
 from milepost.providers.anthropic_layout import Called, Layout, Said, Thought
 from milepost.providers.failures import Failures
-from milepost.providers.payload import count, parsed, text
+from milepost.providers.payload import count, parsed, text, written
 
 DONE = b"[DONE]"
 BLOCKS_MAX = 10_000
@@ -136,7 +134,7 @@ class Events:
     def _call(self, index: object, block: Event) -> list[Delta]:
         given = _object(block.get("input"))
         noted = Called()
-        call = _Call(self._calls, noted, orjson.dumps(given).decode() if given else "")
+        call = _Call(self._calls, noted, written(given, self._failures) if given else "")
         self._calls += 1
         self._open[index] = call
         self._layout.begin(noted)
@@ -208,9 +206,9 @@ class Events:
             self._reason = _REASONS.get(reason, "stop")
             deltas += self._explain(delta)
             deltas += self._seal()
-        if self._count(event.get("usage")):
+        if self._count(event.get("usage")) and (usage := _usage(self._usage)) != Usage():
             self.spent = True
-            deltas.append(Spent(_usage(self._usage)))
+            deltas.append(Spent(usage))
         return deltas
 
     def _explain(self, delta: Event) -> list[Delta]:

@@ -159,7 +159,7 @@ def _noted(block: Said | Called | Thought) -> dict[str, object] | None:
 def _digest_of_text(arguments: str) -> str:
     try:
         return _digest_of_arguments(orjson.loads(arguments or "{}"))
-    except orjson.JSONDecodeError:
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return ""  # No call of ours has such arguments.
 
 

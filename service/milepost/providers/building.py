@@ -116,8 +116,12 @@ async def _connector() -> AsyncIterator[aiohttp.TCPConnector]:
 
 
 def _session(connector: aiohttp.TCPConnector, declared: DeclaredProvider) -> aiohttp.ClientSession:
+    # Every tenant's calls go this way: a cookie would tell a vendor whose came before.
     return aiohttp.ClientSession(
-        connector=connector, connector_owner=False, headers=declared.headers
+        connector=connector,
+        connector_owner=False,
+        headers=declared.headers,
+        cookie_jar=aiohttp.DummyCookieJar(),
     )
 
 

@@ -1,5 +1,6 @@
 """The cache of model replies in Redis or Valkey, shared by all processes, and never missed."""
 
+import asyncio
 import re
 import secrets
 import time
@@ -28,13 +29,15 @@ _GRANTED: bool | str | bytes | None = True
 def connect(url: str, *, within_s: float = OPERATION_S_MAX) -> Redis:
     """Return a client for what can do without Redis: few connections, short waits, no retries.
 
-    Whoever waits longer than `within_s` for a connection, or for an answer, gets an error.
+    Whoever waits longer than `within_s` for a connection gets an error. How long an answer may take
+    is for `Asking` to say: the client's own bound would cost a task for each command, and lose a
+    cancellation that comes in its midst, as `asyncio.wait_for` does before Python 3.12.
     """
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=CONNECTIONS_MAX,
         timeout=within_s,
-        socket_timeout=within_s,
+        socket_timeout=None,
         socket_connect_timeout=within_s,
         retry=Retry(NoBackoff(), 0),
         legacy_responses=False,
@@ -102,9 +105,13 @@ class RedisCache:
     async def lock(self, key: str, ttl_s: float) -> str | None:
         """Return a token, or None while another process has one. Without Redis nobody has."""
         token, ttl_ms = self._new_token(), _milliseconds(ttl_s)
-        granted = await self._asking.ask_or(
-            _GRANTED, lambda: self._redis.set(LOCK_PREFIX + key, token, px=ttl_ms, nx=True)
-        )
+        try:
+            granted = await self._asking.ask_or(
+                _GRANTED, lambda: self._redis.set(LOCK_PREFIX + key, token, px=ttl_ms, nx=True)
+            )
+        except asyncio.CancelledError:
+            await self.unlock(key, token)  # It may be ours already, although nobody told us.
+            raise
         return token if granted else None
 
     async def unlock(self, key: str, token: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from milepost.core.json import UnencodableError, clean
 from milepost.core.messages import Sealed
 from milepost.core.model import (
     CacheHit,
@@ -20,11 +21,12 @@ from milepost.core.model import (
 )
 from milepost.core.usage import Usage
 from milepost.providers.assemble import CALLS_MAX
+from milepost.providers.payload import TOKENS_MAX
 
 # A new form gets a new number: what an older or newer version wrote is a miss.
 VERSION = 2
 BYTES_MAX = 1_048_576
-COUNT_MAX = 2**53
+TIME_MS_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ def decode(value: bytes) -> CachedReply | None:
             return None
     if calls is None or sealed is None or not _is_whole(reply):
         return None
-    if not all(0 <= count <= COUNT_MAX for count in (made_ms, input_tokens, output_tokens)):
+    if not all(0 <= tokens <= TOKENS_MAX for tokens in (input_tokens, output_tokens)):
+        return None
+    if not 0 <= made_ms <= TIME_MS_MAX:
         return None
     return CachedReply(reply, made_ms)
 
@@ -137,7 +141,14 @@ def _sealed(listed: list[object]) -> tuple[Sealed, ...] | None:
                 sealed.append(Sealed(wire, item))
             case _:
                 return None
-    return tuple(sealed)
+    return tuple(sealed) if _can_be_stored(listed) else None
+
+
+def _can_be_stored(value: object) -> bool:
+    try:
+        return clean(value) == value
+    except UnencodableError:
+        return False
 
 
 def _is_whole(reply: Reply) -> bool:

@@ -1,5 +1,6 @@
 """Circuits in Redis or Valkey, so that all processes leave a failing model alone together."""
 
+import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -89,7 +90,12 @@ class RedisCircuits:
         """Return the leave to ask, or how long to wait for it."""
         token = self._new_token()
         args = [self._now(), self._cooldown_ms, token, round(PROBE_WAIT_S * 1000)]
-        answer = await self._asking.ask(partial(self._enter, [CIRCUIT_PREFIX + name], args))
+        try:
+            answer = await self._asking.ask(partial(self._enter, [CIRCUIT_PREFIX + name], args))
+        except asyncio.CancelledError:
+            # The probe may be ours already, although nobody told us.
+            await self.leave(name, Entry(probe=token))
+            raise
         if answer is None:
             return await self._local.enter(name)
         wait_ms, probes = answer

@@ -6,13 +6,13 @@ from contextlib import suppress
 from importlib.metadata import version
 from io import BytesIO
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from milepost.core.errors import ConfigurationError, ProviderError
 from milepost.core.model import Delta, Finished, ModelRequest, Spent
 from milepost.core.usage import Usage
+from milepost.providers.address import is_address
 from milepost.providers.failures import Failures
 from milepost.providers.reading import Decoder, Patience, Reading
 from milepost.providers.tokens import estimate, estimate_prompt
@@ -106,7 +106,8 @@ class Endpoint:
         except (aiohttp.ClientConnectionError, OSError) as error:
             raise self._unanswered(error) from error
         except aiohttp.ClientError as error:
-            raise self._failures.unreadable("no proper HTTP", str(error).encode()) from error
+            # What was not understood is quoted there, and may be our key.
+            raise self._failures.unreadable("no proper HTTP", str(error).encode()) from None
         if response.status != 200:
             raise await self._refused(response)
         return response
@@ -163,8 +164,7 @@ def _estimated(request: ModelRequest, said_chars: int) -> Spent:
 
 
 def _checked(base_url: str, name: str) -> str:
-    parts = urlsplit(base_url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    if not is_address(base_url):
         raise ConfigurationError(
             f"The base URL of provider {name} is no http:// or https:// address: {base_url!r}"
         )

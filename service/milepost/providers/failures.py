@@ -1,7 +1,7 @@
 """What a vendor's refusal means: HTTP statuses and error objects as `ProviderError`."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
@@ -79,7 +79,7 @@ class Failures:
 
     def __init__(self, vendor: str, secret: str | None, headers: Iterable[str] = ()) -> None:
         self._vendor = vendor
-        told = (value for value in headers if len(value) >= _HIDDEN_CHARS_MIN)
+        told = [part for value in headers for part in _parts(value)]
         # The longest first: what is left of one, after a part of it was hidden, would be told.
         self._secrets = sorted({*told, *([secret] if secret else ())}, key=len, reverse=True)
 
@@ -88,7 +88,7 @@ class Failures:
         text = body.decode(errors="replace")
         answer = _parse(text)
         error = answer.get("error") or answer
-        detail = _message(error) or text
+        detail = _redirection(status, headers) or _message(error) or text
         after_s = _retry_after_s(headers)
         if after_s is None:
             after_s = _retry_delay_s(error)
@@ -176,6 +176,24 @@ class Failures:
         return detail or "(no details)"
 
 
+def _parts(header: str) -> Iterator[str]:
+    """Yield what to hide of a header: all of it, and a credential without its scheme as well."""
+    match header.split(" "):
+        case [_, credential] if len(credential) >= _HIDDEN_CHARS_MIN:
+            yield credential
+        case _:
+            pass  # A sentence, or a credential by itself.
+    if len(header) >= _HIDDEN_CHARS_MIN:
+        yield header
+
+
+def _redirection(status: int, headers: Mapping[str, str]) -> str:
+    """Return where the vendor sends us, if it does: no key goes to where nobody told it to."""
+    if not 300 <= status < 400 or not (location := headers.get("location")):
+        return ""
+    return f"it redirects to {location}; make that its base URL, if that is right"
+
+
 def _parse(text: str) -> dict[str, object]:
     try:
         answer = orjson.loads(text)
@@ -234,12 +252,11 @@ def _detail(error: object, name: str) -> str:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    if milliseconds := headers.get("retry-after-ms"):
-        return _bounded(milliseconds, 0.001)
-    if after := headers.get("retry-after"):
-        seconds = _bounded(after, 1.0)
-        return _until(after, headers.get("date")) if seconds is None else seconds
-    return None
+    after = headers.get("retry-after", "")
+    for said, unit_s in ((headers.get("retry-after-ms", ""), 0.001), (after, 1.0)):
+        if (seconds := _bounded(said, unit_s)) is not None:
+            return seconds
+    return _until(after, headers.get("date"))
 
 
 def _bounded(text: str, unit_s: float) -> float | None:
@@ -258,7 +275,7 @@ def _until(moment: str, now: str | None) -> float | None:
         return None
     try:
         wait = _http_date(moment) - _http_date(now)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     return min(max(wait.total_seconds(), 0.0), RETRY_AFTER_S_MAX)
 

@@ -60,9 +60,14 @@ class FunctionProvider:
             case AsyncIterator():
                 async for piece in answered:
                     yield piece
-            case _:
+            case Iterator():
                 while (piece := await asyncio.to_thread(_next, answered)) is not None:
                     yield piece
+            case _:
+                raise TypeError(
+                    f"the function that answers for {request.model!r} returned {answered!r};"
+                    " return a text or a `Reply`, or yield pieces"
+                )
 
     async def _answered(self, request: ModelRequest) -> Answered:
         if _is_async(self._answer):

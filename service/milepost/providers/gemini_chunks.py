@@ -3,8 +3,6 @@
 import json
 from collections.abc import Mapping
 
-import orjson
-
 from milepost.core.errors import ProviderError
 from milepost.core.json import clean
 from milepost.core.messages import Sealed
@@ -26,7 +24,7 @@ from milepost.providers.gemini_seals import (
     sealed_text,
     sealed_thought,
 )
-from milepost.providers.payload import count, parsed, text
+from milepost.providers.payload import count, parsed, text, written
 
 SEALED_CHARS_MAX = 4_000_000
 
@@ -149,20 +147,13 @@ class Chunks:
             self._seal(sealed_text(start, self._text_chars, signature), signature, deltas)
 
     def _read_call(self, call: Mapping[str, object], signature: str, deltas: list[Delta]) -> None:
-        arguments = self._arguments(call.get("args"))
+        value = call.get("args")
+        arguments = "" if value is None else written(value, self._failures)
         self.said_chars += len(arguments)
         call_id, name = text(call.get("id")), text(call.get("name"))
         deltas.append(CallDelta(self._calls, call_id, name, arguments))
         self._seal(sealed_call(self._calls, signature), signature, deltas)
         self._calls += 1
-
-    def _arguments(self, value: object) -> str:
-        if value is None:
-            return ""
-        try:
-            return orjson.dumps(value).decode()
-        except orjson.JSONEncodeError:
-            raise self._failures.unreadable("arguments nested too deep", b"") from None
 
     def _seal(self, sealed: Sealed, signature: str, deltas: list[Delta]) -> None:
         if not signature:
@@ -195,7 +186,8 @@ class Chunks:
     def _read_usage(self, usage: object, deltas: list[Delta]) -> None:
         """Each chunk counts anew: what the reply took is said once, when it has stopped."""
         if isinstance(usage, dict) and "promptTokenCount" in usage:
-            self._usage = _usage(usage)
+            told = _usage(usage)
+            self._usage = self._usage if told == Usage() else told
         if self._usage and self.finished:
             self.spent = True
             deltas.append(Spent(self._usage))

@@ -1,10 +1,9 @@
 """OpenAI's Chat Completions wire, which most vendors and local servers speak too."""
 
-from urllib.parse import urlsplit
-
 import aiohttp
 
 from milepost.core.model import ModelRequest
+from milepost.providers.address import host_of
 from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import Failures
 from milepost.providers.openai_chunks import Chunks
@@ -65,10 +64,10 @@ def openai(  # noqa: PLR0913 - servers differ in each of these
 
 
 def _tokens_field(base_url: str) -> TokensField:
-    is_openai = urlsplit(base_url).hostname == _OPENAI_HOST
+    is_openai = host_of(base_url) == _OPENAI_HOST
     return "max_completion_tokens" if is_openai else "max_tokens"
 
 
 def _reasoning_field(base_url: str) -> ReasoningField | None:
-    wanted = urlsplit(base_url).hostname in _REASONING_WANTED_BACK
+    wanted = host_of(base_url) in _REASONING_WANTED_BACK
     return "reasoning_content" if wanted else None

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import orjson
-
 from milepost.core.json import clean_text
 from milepost.core.messages import Sealed
 from milepost.core.model import (
@@ -20,7 +18,7 @@ from milepost.core.model import (
 from milepost.core.usage import Usage
 from milepost.providers.failures import Failures
 from milepost.providers.openai_request import SEAL
-from milepost.providers.payload import count, parsed, text
+from milepost.providers.payload import count, parsed, text, written
 
 DONE = b"[DONE]"
 
@@ -46,7 +44,7 @@ class Chunks:
         self._failures = failures
         self._seals = seals
         self._thoughts: list[str] = []
-        self._calls = _Calls()
+        self._calls = _Calls(failures)
         self._reason: FinishReason | None = None
         self._response_id = ""
         self._model = ""
@@ -68,14 +66,16 @@ class Chunks:
         chunk = parsed(payload, self._failures)
         if error := chunk.get("error"):
             raise self._failures.inside(error)
+        if chunk.get("object") == "error":  # Some servers send the error object as it is.
+            raise self._failures.inside(chunk)
         deltas: list[Delta] = []
         choices = chunk.get("choices")
         if choices and isinstance(choices, list) and isinstance(choices[0], dict):
             self._read_choice(choices[0], deltas)
-        usage = chunk.get("usage")
-        if usage and isinstance(usage, dict):
+        told = chunk.get("usage")
+        if told and isinstance(told, dict) and (usage := _usage(told)) != Usage():
             self.spent = True
-            deltas.append(Spent(_usage(usage)))
+            deltas.append(Spent(usage))
         if not self._response_id:
             self._read_names(chunk)
         if self._thoughts and self._reason is not None:
@@ -153,8 +153,10 @@ class Chunks:
 class _Calls:
     """Tells a reply's calls apart by what vendors send: an index, an id, a name, or some of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
         self._open: dict[object, _OpenCall] = {}
+        self._by_id: dict[str, _OpenCall] = {}
         self._latest: object = None
         self.count = 0
 
@@ -165,7 +167,7 @@ class _Calls:
         piece = _Piece(
             text(said.get("id")),
             text(function.get("name")),
-            _arguments(function.get("arguments")),
+            self._arguments(function.get("arguments")),
         )
         return self._belonging(said.get("index"), piece).read(piece)
 
@@ -175,10 +177,25 @@ class _Calls:
         key = index if indexed else self._latest
         call = self._open.get(key)
         if call is None or call.is_another(piece, indexed=indexed):
-            call = self._open[key] = _OpenCall(self.count)
+            call = _OpenCall(self.count)
             self.count += 1
+            self._by_id.setdefault(piece.call_id, call)
+        elif call.is_not(piece):
+            # They take turns where no index tells them apart; an id that nobody knows does not.
+            call = self._by_id.get(piece.call_id, call)
+        self._open[key] = call
         self._latest = key
         return call
+
+    def _arguments(self, value: object) -> str:
+        """Arguments come as text; some servers send the object itself."""
+        match value:
+            case str():
+                return value
+            case dict():
+                return written(value, self._failures)
+            case _:
+                return ""
 
 
 class _Piece(NamedTuple):
@@ -213,6 +230,10 @@ class _OpenCall:
         whole_again = self._closed and piece.arguments.startswith("{")
         return not indexed or piece.name != self._name or whole_again
 
+    def is_not(self, piece: "_Piece") -> bool:
+        """Say whether `piece`, which begins no call, has the id of another."""
+        return bool(piece.call_id and self._id) and piece.call_id != self._id
+
     def read(self, piece: "_Piece") -> CallDelta:
         """Return the delta, with the id and the name only when they are new."""
         new_id = "" if self._id else piece.call_id
@@ -223,17 +244,6 @@ class _OpenCall:
             # In JSON nothing opens right behind what was closed.
             self._closed = piece.arguments.endswith("}")
         return CallDelta(self._index, new_id, new_name, piece.arguments)
-
-
-def _arguments(value: object) -> str:
-    """Arguments come as text; some servers send the object itself."""
-    match value:
-        case str():
-            return value
-        case dict():
-            return orjson.dumps(value).decode()
-        case _:
-            return ""
 
 
 def _usage(usage: Mapping[str, object]) -> Usage:

@@ -8,7 +8,9 @@ import orjson
 from milepost.core.json import clean
 from milepost.providers.failures import Failures
 
-TOKENS_MAX = 2**53
+# More than any reply takes; at the highest price there is, what it costs is still a number of 64
+# bits, the largest that is kept.
+TOKENS_MAX = 1_000_000_000
 
 
 def parsed(payload: bytes, failures: Failures) -> dict[str, object]:
@@ -20,6 +22,14 @@ def parsed(payload: bytes, failures: Failures) -> dict[str, object]:
     if not isinstance(event, dict):
         raise failures.unreadable("an event that is no JSON object", payload)
     return event
+
+
+def written(arguments: object, failures: Failures) -> str:
+    """Return a call's arguments, which came as an object, as the text that they are here."""
+    try:
+        return orjson.dumps(arguments).decode()
+    except orjson.JSONEncodeError:
+        raise failures.unreadable("arguments nested too deep", b"") from None
 
 
 def text(value: object) -> str:

@@ -62,6 +62,11 @@ class Pricing:
         tariff = self._tariffs[key]
         return None if tariff is None else tariff.cost_nanos(usage, self._now)
 
+    def knows(self, model: str) -> bool:
+        """Say whether it is known what a call of `provider/model` costs."""
+        provider, _, name = model.partition("/")
+        return self.cost_nanos(provider, name, Usage()) is not None
+
     def _find(self, provider: str, model: str) -> Tariff | None:
         if (own := self._own.get(f"{provider}/{model}")) is not None:
             return own

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from milepost.core.errors import ConfigurationError
 from milepost.providers import direct
+from milepost.providers.address import is_address
 from milepost.providers.anthropic_request import Dialect, KeyHeader
 from milepost.providers.concurrency import QUEUE_S_MAX
 from milepost.providers.declared import VENDORS, DeclaredProvider, WireName
@@ -40,6 +41,9 @@ _OWN_HEADERS = frozenset(
 )  # fmt: skip
 _KEY_HEADERS = frozenset({"api-key", "authorization", "x-api-key", "x-goog-api-key"})
 
+_MISPLACED = {
+    "api_key": "no key belongs in a file; name the variable that holds it as api_key_env",
+}
 _OF_ONE_WIRE: Mapping[str, WireName] = {
     "tokens_field": "openai",
     "reasoning_field": "openai",
@@ -143,8 +147,10 @@ class _Table:
             return _Declared.model_validate(table)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            said = "no such key" if first["type"] == "extra_forbidden" else first["msg"]
-            raise self._wrong(".".join(map(str, first["loc"])), said) from None
+            key = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                raise self._wrong(key, _MISPLACED.get(key, "no such key")) from None
+            raise self._wrong(key, first["msg"]) from None
 
     def _require_wire(self, declared: _Declared) -> None:
         for option, wire in _OF_ONE_WIRE.items():
@@ -156,7 +162,6 @@ class _Table:
             return VENDORS[declared.wire].base_url
         try:
             parts = urlsplit(declared.base_url)
-            port_is_known = parts.port is None or parts.port > 0
         except ValueError:
             raise self._wrong("base_url", "it is no address") from None
         if parts.username is not None or parts.password is not None:
@@ -165,7 +170,7 @@ class _Table:
             )
         if parts.query or parts.fragment:
             raise self._wrong("base_url", "it goes on behind its path; end it at ? or #")
-        if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_known:
+        if not is_address(declared.base_url):
             raise self._wrong(
                 "base_url", f"{declared.base_url!r} is no http:// or https:// address"
             )

@@ -1,6 +1,8 @@
 """One streamed reply, read from an HTTP response: the part that every SSE wire shares."""
 
 import asyncio
+import codecs
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +18,8 @@ from milepost.providers.watchdog import NEVER, Watchdog
 
 STRAY_BYTES_MAX = 16_384
 
-_ENDS_OF_EVENTS = (b"}", b"]")
+# How what is no event may begin, and be the answer all the same: JSON, or a page.
+_PLAIN = (b"{", b"<")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ class Reading:
             self._ended = not piece or self._decoder.done
             if deltas:
                 return deltas
+            # A compressed flood of nothing is there at once: nobody else would have a turn.
+            await asyncio.sleep(0)
             if self._decoder.finished:
                 deadline = min(deadline, self._clock() + self._patience.tail_s)
         if not self._decoder.finished:
@@ -140,13 +145,14 @@ class Reading:
     def _payloads(self, piece: bytes) -> list[bytes]:
         """Return the events that `piece` completes: SSE, or the items of an array if it is one."""
         if self._lines is None:
+            piece = piece.removeprefix(codecs.BOM_UTF8)
             if not (begun := piece.lstrip()):
                 return []
             self._lines = JsonArrayItems() if begun.startswith(b"[") else SseLines()
         if piece:
             return self._lines.feed(piece)
         # Some vendors leave out the last line's end; what does not end there broke off inside.
-        return [last for last in self._lines.end() if last.endswith(_ENDS_OF_EVENTS)]
+        return [last for last in self._lines.end() if _is_whole(last)]
 
     def _broken(self) -> ProviderError:
         if not self._watchdog.expired:
@@ -157,7 +163,18 @@ class Reading:
         return self._failures.timed_out("first token", self._patience.first_s)
 
     def _unfinished(self) -> ProviderError:
-        """What came last and is no event may be plain JSON that says what is wrong."""
-        if not self._heard and self._stray.lstrip().startswith(b"{"):
+        """What came last and is no event may be plain words that say what is wrong."""
+        if not self._heard and self._stray.lstrip().startswith(_PLAIN):
             return self._failures.not_streamed(self._stray)
         return self._failures.cut_short(self._stray)
+
+
+def _is_whole(last: bytes) -> bool:
+    """Say whether it is an event, and no part of one: JSON, or an end mark in its brackets."""
+    if last.startswith(b"["):
+        return last.endswith(b"]")
+    try:
+        json.loads(last)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -225,9 +225,10 @@ class Events:
             cut = text(details.get("reason")) if isinstance(details, dict) else ""
             self._reason = _CUT.get(cut, "length")
         self._catch_up(response.get("output"), deltas)
-        if isinstance(usage := response.get("usage"), dict):
+        counts = response.get("usage")
+        if isinstance(counts, dict) and (usage := _usage(counts)) != Usage():
             self.spent = True
-            deltas.append(Spent(_usage(usage)))
+            deltas.append(Spent(usage))
         marks = [item.mark for item in self._items if item.mark is not None]
         deltas += [SealedDelta(sealed) for sealed in sealed_outline(marks, self._seal)]
         self.done = True
