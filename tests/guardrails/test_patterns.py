@@ -22,6 +22,8 @@ from milepost.guardrails.patterns import PATTERN_CHARS_MAX, PatternError, reach_
         (r"[^a-z\d]{2,5}\D\S\W", 8),
         (r"a{1,30}a{1,30}b", 61),
         (r"(?P<year>\d{4})-\d\d", 7),
+        (r"(?:[一-丂]+[七-丏])+!", None),
+        (r"[д-ю]+\s+[д-ю]+\s+[д-ю]+\d+", None),
     ],
 )
 def test_a_bounded_pattern_reaches_so_far(pattern: str, reach: int | None) -> None:
@@ -39,6 +41,11 @@ def test_a_bounded_pattern_reaches_so_far(pattern: str, reach: int | None) -> No
         (r"a.*b.*c", "in too many ways"),
         (r"(?:x?){1,50}y", "in too many ways"),
         (r"(?=(a+)+b)a", "in too many ways"),
+        (r"(?:[一-丂]+)+!", "in too many ways"),
+        (r"(?:[一-丂]+丁?)+!", "in too many ways"),
+        (r"(?:[\u2000-\u2002]\s?)+!", "in too many ways"),
+        (r"(?:[\u1f80-\u20a0]+\s?)+!", "in too many ways"),
+        (r"(?:[^丁]+[一-丂]?)+!", "in too many ways"),
         (r"a*", "where there is nothing"),
         (r"\b", "where there is nothing"),
         (r"(x)\1", "refers back"),

@@ -68,6 +68,20 @@ def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
     assert passed(Pii(), text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("to ann\u200b@exam\u00adple.com\u200b.", "to [email]\u200b."),
+        ("\u202eann\uff20example\u3002com", "\u202e[email]"),
+        ("4111\u200b1111\u2060-1111\u20091111", "[card]"),
+        ("DE89\u20093704\u2009\u200b0044\u20090532\u20090130\u200900", "[iban]"),
+        ("x\u200b" * 3 + " y", "x\u200b" * 3 + " y"),
+    ],
+)
+def test_what_nobody_sees_hides_nothing(text: str, shown: str) -> None:
+    assert passed(Pii(), text) == shown
+
+
 def test_only_the_chosen_kinds_are_looked_for() -> None:
     text = "ann@example.com, 192.168.0.1"
 
@@ -105,7 +119,7 @@ def test_a_text_without_any_is_held_back_by_its_last_word_alone() -> None:
     assert passing.feed("It is 7 ") == "It is "
 
 
-@given(in_pieces(*(part for _, part in PARTS)))
+@given(in_pieces("\u200b", "ann\u200b@exam\u00adple.com", *(part for _, part in PARTS)))
 def test_however_a_text_is_cut_the_same_comes_out(drawn: tuple[str, list[str]]) -> None:
     text, pieces = drawn
     passing = Passing(Pii(), "rewrite")
@@ -118,7 +132,22 @@ def test_however_a_text_is_cut_the_same_comes_out(drawn: tuple[str, list[str]]) 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(
     "part",
-    ["a", "1 ", "a1-", "@", "a.b@", "DE11 ", "::1", "eyJaaaaaaaa.", "1", "sk-", "+1(", PEM[:31]],
+    [
+        "a",
+        "1 ",
+        "a1-",
+        "@",
+        "a.b@",
+        "\u200b",
+        "a\u200b",
+        "DE11 ",
+        "::1",
+        "eyJaaaaaaaa.",
+        "1",
+        "sk-",
+        "+1(",
+        PEM[:31],
+    ],
 )
 def test_a_long_text_is_read_in_little_time(part: str) -> None:
     text = part * (200_000 // len(part))

@@ -69,6 +69,19 @@ async def test_an_answer_that_is_no_verdict_is_an_error() -> None:
         await wrong.check(SUBJECT)
 
 
+def test_a_function_that_takes_no_subject_is_refused() -> None:
+    def forgetful() -> None:
+        """Be asked of nothing."""
+
+    with pytest.raises(ConfigurationError, match="'forgetful' must take one argument, the Subject"):
+        rail(forgetful)  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_fate_on_errors_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="on_error of guardrail 'mine' is 'allow'; it is"):
+        rail(name="mine", on_error="allow")(lambda _: None)  # type: ignore[call-overload]
+
+
 def test_a_module_s_rails_are_found_by_their_names() -> None:
     moody = Moody()
 

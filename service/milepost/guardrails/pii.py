@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from milepost.core.guardrails import PII_KINDS, PiiKind
 from milepost.guardrails.checksums import iban_length, is_card, is_iban
 from milepost.guardrails.finds import Find
+from milepost.guardrails.unseen import Seen, back
 
 TOKEN_CHARS_MAX = 4_096
 """No address and no key is longer; a private key, which goes over lines, may have twice as much."""
@@ -24,7 +25,8 @@ _BEFORE = 2  # How far the patterns look back.
 _PLAIN = {
     **{ord("\N{FULLWIDTH EXCLAMATION MARK}") + n: 0x21 + n for n in range(94)},
     **{zero + n: ord("0") + n for zero in (0x660, 0x6F0, 0x966) for n in range(10)},
-    **dict.fromkeys((0xA0, 0x2007, 0x202F, 0x3000), 0x20),
+    **dict.fromkeys((0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), 0x20),
+    **dict.fromkeys((0x2024, 0x3002, 0xFF61), 0x2E),
     **dict.fromkeys((*range(0x2010, 0x2016), 0x2212), 0x2D),
 }
 
@@ -97,15 +99,18 @@ class Pii:
 
     def find(self, text: str, start: int, *, whole: bool) -> tuple[Sequence[Find], int]:
         """Return what tells who somebody is; the last word and the last number may go on."""
-        shift = max(0, start - _BEFORE)
+        shift = back(text, start, _BEFORE)
         part = text[shift:]
-        part = part if part.isascii() else part.translate(_PLAIN)
-        finds = self._finds(part, start - shift, shift)
-        return finds, len(text) if whole else shift + _settled(part)
+        seen = Seen(part if part.isascii() else part.translate(_PLAIN))
+        finds = [
+            Find(shift + seen.begin(begin), shift + seen.end(end), kind.what, kind.instead)
+            for begin, end, kind in self._finds(seen.text, seen.first_from(start - shift))
+        ]
+        return finds, len(text) if whole else shift + seen.begin(_settled(seen.text))
 
-    def _finds(self, text: str, at: int, shift: int) -> list[Find]:
+    def _finds(self, text: str, at: int) -> list[tuple[int, int, _Kind]]:
         """Take whatever begins first, and of what begins together the longest."""
-        finds: list[Find] = []
+        finds: list[tuple[int, int, _Kind]] = []
         ahead = {kind: _next(kind, text, at) for kind in self._kinds}
         while True:
             for kind, span in ahead.items():
@@ -116,7 +121,7 @@ class Pii:
                 return finds
             begin, end, kind = min(found, key=lambda each: each[:2])
             at = -end
-            finds.append(Find(shift + begin, shift + at, kind.what, kind.instead))
+            finds.append((begin, at, kind))
 
 
 def _next(kind: _Kind, text: str, at: int) -> tuple[int, int] | None:

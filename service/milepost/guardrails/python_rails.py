@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import overload
+from typing import get_args, overload
 
 from milepost.core.errors import ConfigurationError
 from milepost.core.guardrails import OnError
@@ -65,12 +65,31 @@ def rail(
     """Make a rail of a function, plain or async, that says of a `Subject` what becomes of it.
 
     `on_error` says what becomes of it where the function raises, or takes longer than `timeout_s`.
+    Raises `ConfigurationError` for what could only ever fail.
     """
 
     def made(function: Asked) -> FunctionRail:
-        return FunctionRail(name or function.__name__, function, on_error, timeout_s)
+        found = FunctionRail(name or function.__name__, function, on_error, timeout_s)
+        _require_sound(found)
+        return found
 
     return made if function is None else made(function)
+
+
+def _require_sound(rail: FunctionRail) -> None:
+    if rail.on_error not in get_args(OnError):
+        raise ConfigurationError(
+            f"on_error of guardrail {rail.name!r} is {rail.on_error!r}; it is"
+            f" {' or '.join(get_args(OnError))}"
+        )
+    try:
+        inspect.signature(rail.function).bind(None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"guardrail {rail.name!r} must take one argument, the Subject"
+        ) from error
+    except ValueError:
+        pass  # What is written in C may not say what it takes.
 
 
 def rails_in(modules: Iterable[ModuleType]) -> dict[str, Rail]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from milepost.guardrails.confusables import skeleton
 from milepost.guardrails.phrases import ABROAD, IN_OWN_LETTERS, PHRASES
+from milepost.guardrails.unseen import UNSEEN
 
 CHARS_MAX = 200_000
 """What is read at once; a longer text is read in parts that overlap."""
@@ -34,7 +35,6 @@ _SQUEEZED = tuple(
 
 _BLANKS = re.compile(r"[^\S\n]+|\\n")
 _LINES = re.compile(r" ?\n ?")
-_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _TIES = re.compile(r"\" ?, ?\"|[-_*~|/\\`\"']+")
 _SPACED_OUT = re.compile(r"(?<![^\W_])[^\W_](?:[\s._*~|/-]{1,3}[^\W_](?![^\W_])){7,}")
 _ENCODED = re.compile(r"(?<![\w+/-])[\w+/-]{24,}={0,2}", re.ASCII)
@@ -61,7 +61,7 @@ def _found_in(text: str, *, decode: bool) -> str | None:
     if not text.isascii():
         if _SMUGGLED.search(_FLAG.sub("", text)):
             return "hides text where nobody sees it"
-        if _OWN.search(_evened(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)))):
+        if _OWN.search(_evened(UNSEEN.sub("", unicodedata.normalize("NFKC", text)))):
             return _IGNORE
     shown = _evened(skeleton(text))
     for reading in _readings(shown):
