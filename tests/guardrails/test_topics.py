@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - to look like others is what these letters are here for
 """Words that are not to be spoken of."""
 
 import unicodedata
@@ -46,6 +47,41 @@ def test_a_word_within_another_is_another(word: str, text: str) -> None:
     assert found(Topics([word], ""), text) == []
 
 
+@pytest.mark.parametrize(
+    ("word", "text", "hit"),
+    [
+        ("bomb", "a bo\u200bmb\u2060, a", "bo\u200bmb"),
+        ("bomb", "a b\u200c\u200do\ufe0fmb.", "b\u200c\u200do\ufe0fmb"),
+        ("bomb", "a bo" + 16 * "\u200b" + "mb", "bo" + 16 * "\u200b" + "mb"),
+        ("bomb", "ｂｏｍｂ", "ｂｏｍｂ"),
+        ("bomb", "使𝐛ⓞmⓑ用", "𝐛ⓞmⓑ"),
+        ("bomb", "a b\u043emb", "b\u043emb"),
+        ("bomb", "a \u0412\u200b\u043e\u043cb", "\u0412\u200b\u043e\u043cb"),
+        ("fire bomb", "ﬁre\u3000b\u00adomb", "ﬁre\u3000b\u00adomb"),
+        ("ЦЕНА", "какая це\u200bна?", "це\u200bна"),
+        ("ﬁre", "fire", "fire"),
+        ("خواهم", "می\u200cخواهم", "خواهم"),
+    ],
+)
+def test_a_word_is_found_in_disguise(word: str, text: str, hit: str) -> None:
+    assert found(Topics([word], ""), text) == [hit]
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("cop", "вынеси сор"),  # As long as it takes, each of its letters is Russian.
+        ("میخواهم", "می\u200cخواهم"),
+        ("bomb", "bomb\u200bast"),
+        ("acme", "\u200bp\u200bacme"),
+    ],
+)
+def test_what_only_looks_like_a_disguise_is_another_word(word: str, text: str) -> None:
+    topics = Topics([word], "")
+
+    assert [hit for hit in found(topics, text) if hit != word] == []
+
+
 def test_of_words_that_begin_alike_the_longest_counts() -> None:
     assert passed(Topics(["new", "new york"], "[x]"), "in New York, new.") == "in [x], [x]."
 
@@ -58,6 +94,18 @@ def test_what_was_found_is_not_repeated() -> None:
     assert passing.found == {"a topic not to be spoken of": 1}
 
 
+DISGUISES = ("\u200b", "\u200c", "ｍ", "\u0441", "ac", "me", "ﬁ", "n", "م", "york")
+
+
+@given(in_pieces("acme", "new", "me", *DISGUISES))
+def test_however_a_disguised_text_is_cut_the_same_comes_out(drawn: tuple[str, list[str]]) -> None:
+    text, pieces = drawn
+    topics = Topics(["acme", "new york", "new", "men", "ﬁ", "م"], "[x]")
+    passing = Passing(topics, "rewrite")
+
+    assert "".join(map(passing.feed, pieces)) + passing.finish() == passed(topics, text)
+
+
 @given(in_pieces("acme", "Acme ", "new", " york", "caf\u0065\u0301", "café", "毒品"))
 def test_however_a_text_is_cut_the_same_comes_out(drawn: tuple[str, list[str]]) -> None:
     text, pieces = drawn
@@ -65,6 +113,16 @@ def test_however_a_text_is_cut_the_same_comes_out(drawn: tuple[str, list[str]]) 
     passing = Passing(topics, "rewrite")
 
     assert "".join(map(passing.feed, pieces)) + passing.finish() == passed(topics, text)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("char", ["\u200b", "，", "ﷺ"])
+def test_a_flood_of_what_is_not_seen_holds_little_back(char: str) -> None:
+    passing = Passing(Topics(["bomb"], ""), "rewrite")
+
+    shown = "".join(passing.feed(4 * char) for _ in range(5_000))
+
+    assert len(shown) > 19_000
 
 
 @pytest.mark.timeout(10)

@@ -337,6 +337,18 @@ async def test_whoever_comes_while_redis_is_away_does_not_wait(redis_url: str, r
                 pass
 
 
+async def test_who_is_cancelled_while_beginning_to_follow_is(here: Process, run_id: str) -> None:
+    async with here.following():
+        for turns in range(1, 8):
+            joining = asyncio.create_task(here.link.follow(run_id))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert not joining.done()
+            joining.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await joining
+
+
 async def test_a_redis_that_comes_back_is_found_again(
     redis_url: str, run_id: str, there: Process
 ) -> None:

@@ -55,6 +55,7 @@ def test_calls_come_back_without_the_vendors_ids() -> None:
     [
         replace(ANSWER, finish_reason="length"),
         replace(ANSWER, finish_reason="content_filter"),
+        replace(ANSWER, assumed=True),
         replace(ANSWER, text=""),
         replace(ANSWER, text="x" * BYTES_MAX),
         replace(ASKING, calls=()),
@@ -62,7 +63,17 @@ def test_calls_come_back_without_the_vendors_ids() -> None:
         replace(ASKING, calls=(RequestedCall("", "add", "[1]"),)),
         replace(ASKING, calls=(RequestedCall("", "", "{}"),)),
     ],
-    ids=["cut", "filtered", "empty", "huge", "no calls", "malformed", "no object", "nameless"],
+    ids=[
+        "cut",
+        "filtered",
+        "assumed",
+        "empty",
+        "huge",
+        "no calls",
+        "malformed",
+        "no object",
+        "nameless",
+    ],
 )
 def test_what_is_not_a_complete_success_is_not_kept(reply: Reply) -> None:
     assert encode(CachedReply(reply, 1_000)) is None

@@ -32,6 +32,7 @@ from milepost.providers.endpoint import WHOLE_BODY_BYTES_MAX, Endpoint
 from milepost.providers.failures import STREAM_CUT
 from milepost.providers.openai import openai
 from milepost.providers.reading import Patience
+from milepost.providers.reuse import telling_reuse
 from tests.stubs import openai_server
 from tests.stubs.raw_server import SSE_HEAD, After, answer, chunk, dripping, event, serving
 
@@ -110,12 +111,13 @@ async def test_calls_one_after_another_share_a_connection(token_delay_s: float) 
     assert len(connections) == 1
 
 
-async def test_a_kept_connection_that_is_gone_is_replaced_unnoticed(
-    http: aiohttp.ClientSession,
-) -> None:
+async def test_a_kept_connection_that_is_gone_is_replaced_unnoticed() -> None:
     payload = b"".join((*HELLO[1:], DONE))
     head = SSE_HEAD.replace(b"connection: close", b"content-length: %d" % len(payload))
-    async with serving((head + payload,), after="drop") as stub:
+    async with (
+        serving((head + payload,), after="drop") as stub,
+        aiohttp.ClientSession(trace_configs=[telling_reuse()]) as http,
+    ):
         texts = [(await replied(provider(http, stub.base_url))).text for _ in range(3)]
 
     assert texts == ["Hello"] * 3
@@ -623,14 +625,15 @@ async def test_nobody_at_the_address_is_unreachable(
     assert (error.code, error.retryable) == ("provider_unreachable", True)
 
 
-async def test_a_connection_dropped_before_the_answer_is_unreachable(
-    http: aiohttp.ClientSession,
-) -> None:
-    async with serving((), after="abort") as stub:
+async def test_a_connection_dropped_before_the_answer_is_unreachable_and_asked_no_more() -> None:
+    async with (
+        serving((), after="abort") as stub,
+        aiohttp.ClientSession(trace_configs=[telling_reuse()]) as http,
+    ):
         error = await refused(provider(http, stub.base_url))
 
     assert (error.code, error.retryable) == ("provider_unreachable", True)
-    assert len(stub.requests) == 2
+    assert len(stub.requests) == 1
 
 
 # --- Misconfigured -----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from milepost.core.model import (
 )
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
-from milepost.providers.failures import Failures
+from milepost.providers.failures import STREAM_CUT, Failures
 from milepost.providers.openai_chunks import Chunks
 
 
@@ -207,12 +207,23 @@ def test_who_asks_for_calls_does_not_merely_stop() -> None:
 
 def test_the_end_mark_is_an_end_without_a_reason() -> None:
     chunks = Chunks(Failures("openai", None))
+    chunks.decode(orjson.dumps(choice({"content": "Hello"})))
 
     chunks.decode(b"[DONE]")
 
     assert chunks.done
-    assert chunks.finish() == Finished("stop")
+    assert chunks.finish() == Finished("stop", assumed=True)
     assert chunks.decode(b"what follows is not read") == []
+
+
+def test_the_end_mark_of_no_reply_at_all_is_a_stream_that_broke_off() -> None:
+    chunks = Chunks(Failures("openai", None))
+    chunks.decode(orjson.dumps({"id": "chatcmpl-1", "choices": []}))
+
+    with pytest.raises(ProviderError) as error:
+        chunks.decode(b"[DONE]")
+
+    assert (error.value.code, error.value.retryable) == (STREAM_CUT, True)
 
 
 def test_the_end_names_the_response_and_the_model() -> None:

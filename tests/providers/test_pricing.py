@@ -11,8 +11,9 @@ from genai_prices.data import providers as priced_providers
 from genai_prices.types import ModelInfo
 
 from milepost.core.usage import Usage
+from milepost.providers.price_file import DOLLARS_MAX
 from milepost.providers.pricing import Pricing
-from milepost.providers.tariff import make_tariff, plain_tariff
+from milepost.providers.tariff import CALL_NANOS_MAX, make_tariff, plain_tariff
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NIGHT = datetime(2026, 11, 21, 20, tzinfo=UTC)
@@ -50,6 +51,16 @@ def test_a_long_prompt_pays_the_higher_rate_for_all_of_it() -> None:
     long = pricing.cost_nanos("anthropic", "claude-sonnet-4-5", Usage(input_tokens=200_001))
 
     assert (short, long) == (200_000 * 3_000, 200_001 * 6_000)
+
+
+def test_a_vendor_that_counts_like_mad_leaves_sums_that_the_database_keeps() -> None:
+    mad = Usage(input_tokens=10**9, output_tokens=10**9, reasoning_tokens=10**9)
+    dear = Decimal(DOLLARS_MAX)
+
+    cost = plain_tariff(dear, dear, None, None).cost_nanos(mad, lambda: NOON)
+
+    assert cost == CALL_NANOS_MAX
+    assert 1_000 * cost < 2**63
 
 
 def test_a_small_call_is_not_rounded_to_nothing() -> None:

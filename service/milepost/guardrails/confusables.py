@@ -35,6 +35,11 @@ class _Skeleton(dict[int, str]):
         return plain
 
 
+def latin(text: str) -> str:
+    """Return `text` with Latin letters for those of other scripts that pass for them, as long."""
+    return text if text.isascii() else text.translate(_READS_LIKE)
+
+
 def skeleton(text: str) -> str:
     """Return what `text` reads like in plain letters; what is not seen is left out."""
     return text if text.isascii() else text.translate(_Skeleton())

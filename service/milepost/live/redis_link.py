@@ -24,7 +24,8 @@ TEXT_TTL_S = 900
 TEXT_BYTES_MAX = 4_194_304
 SUBSCRIBE_TIMEOUT_S = 1.0
 RETRY_S = 1.0
-SOCKET_TIMEOUT_S = 2.0
+CONNECT_S_MAX = 2.0
+ANSWER_S_MAX = 2.0
 
 _BELLS = "milepost:bells"
 _KINDS: Mapping[str, TextKind] = {kind: kind for kind in get_args(TextKind)}
@@ -60,9 +61,8 @@ class RedisLink:
         retry_s: float = RETRY_S,
         on_change: Callable[[Exception | None], None] = _unheard,
     ) -> None:
-        self._redis = _connect(url, SOCKET_TIMEOUT_S)
-        # A reader waits as long as it takes: a socket time-out would be an error.
-        self._listening = _connect(url, None)
+        self._redis = _connect(url)
+        self._listening = _connect(url)
         self._pubsub = self._listening.pubsub(ignore_subscribe_messages=False)
         self._hub = hub
         self._retry_s = retry_s
@@ -136,12 +136,13 @@ class RedisLink:
             await self._redis.aclose()
 
     async def _send(self) -> None:
-        while not _is_cancelled():
+        while True:
             await self._some.wait()
             self._some.clear()
             try:
-                await self._flush()
-                await self._drop_channels()
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    await self._flush()
+                    await self._drop_channels()
             except (RedisError, OSError):
                 # Nobody knows what was written: each text is written whole with its next piece.
                 self._written.clear()
@@ -196,12 +197,12 @@ class RedisLink:
             await self._pubsub.unsubscribe(*unwanted)
 
     async def _receive(self) -> None:
-        while not _is_cancelled():
+        while True:
             try:
                 await self._pubsub.subscribe(_BELLS, *map(_channel, self._wanted))
                 self._tell(alive=True)
                 self._note(None)
-                while not _is_cancelled():
+                while True:
                     message = await self._pubsub.get_message(timeout=None)
                     if message:
                         await self._heard(message)
@@ -266,22 +267,16 @@ class RedisLink:
                 self._hub.overhear(run_id, text)
 
 
-def _is_cancelled() -> bool:
-    """Say whether this task was cancelled, even if whoever it waited for kept that to himself.
+def _connect(url: str) -> Any:
+    """Return a client that tries nothing twice: its user knows when Redis is away, and waits.
 
-    Python 3.11's `wait_for`, with which redis-py sends, forgets a cancellation that comes together
-    with the result.
+    How long an answer may take is for its user to say, too: the client's own bound would lose a
+    cancellation that comes in its midst, as `asyncio.wait_for` does before Python 3.12.
     """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _connect(url: str, socket_timeout_s: float | None) -> Any:
-    """Return a client that tries nothing twice: its user knows when Redis is away, and waits."""
     return Redis.from_url(
         url,
-        socket_timeout=socket_timeout_s,
-        socket_connect_timeout=SOCKET_TIMEOUT_S,
+        socket_timeout=None,
+        socket_connect_timeout=CONNECT_S_MAX,
         retry=Retry(NoBackoff(), 0),
     )
 

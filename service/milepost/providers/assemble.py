@@ -79,6 +79,7 @@ class Assembly:
             model=self._finished.model,
             cached=self._cached,
             sealed=tuple(self._sealed),
+            assumed=self._finished.assumed,
         )
 
     def _grow(self, chars: int) -> None:

@@ -24,6 +24,7 @@ from milepost.providers.openai import openai
 from milepost.providers.rate_limits import RateLimited
 from milepost.providers.redis_asking import OPERATION_S_MAX, Asking, unheard
 from milepost.providers.responses import responses
+from milepost.providers.reuse import telling_reuse
 from milepost.providers.text_tools import TextTools
 from milepost.providers.windows import InProcessWindows, Windows
 from milepost.providers.windows_redis import RedisWindows
@@ -122,6 +123,7 @@ def _session(connector: aiohttp.TCPConnector, declared: DeclaredProvider) -> aio
         connector_owner=False,
         headers=declared.headers,
         cookie_jar=aiohttp.DummyCookieJar(),
+        trace_configs=[telling_reuse()],
     )
 
 

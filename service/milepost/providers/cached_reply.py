@@ -38,12 +38,14 @@ class CachedReply:
 
 
 def encode(cached: CachedReply) -> bytes | None:
-    """Return what to keep, or None for a reply that is cut, filtered, unusable or too long.
+    """Return what to keep, or None for a reply that is filtered, unusable, too long, or maybe cut.
 
     The vendor's call ids are left out: a replayed call is a new call. What it sealed is kept, since
     it wants that back with the calls.
     """
     reply = cached.reply
+    if reply.assumed:
+        return None
     fields = {
         "v": VERSION,
         "made_ms": cached.made_ms,

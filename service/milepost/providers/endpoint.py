@@ -15,6 +15,7 @@ from milepost.core.usage import Usage
 from milepost.providers.address import is_address
 from milepost.providers.failures import Failures
 from milepost.providers.reading import Decoder, Patience, Reading
+from milepost.providers.reuse import Way
 from milepost.providers.tokens import estimate, estimate_prompt
 from milepost.providers.wire_names import WireNames
 
@@ -53,7 +54,10 @@ class Wire(Protocol):
 
 
 class Endpoint:
-    """A provider over one wire. `base_url` ends where the wire's `path` begins."""
+    """A provider over one wire. `base_url` ends where the wire's `path` begins.
+
+    A session that is `telling_reuse` is spared the errors of kept connections that are gone.
+    """
 
     def __init__(
         self,
@@ -113,25 +117,28 @@ class Endpoint:
         return response
 
     async def _post(self, url: str, body: bytes) -> aiohttp.ClientResponse:
-        """Send the request, and again if the connection is gone before a byte came back.
+        """Send the request, and again if a kept connection is gone before a byte came back.
 
         A server may close a kept connection without announcing it (llama.cpp's does so after every
-        stream), and the next request then finds out. Nothing was said yet, so nothing repeats.
+        stream), and the next request then finds out. On a fresh one the server may have worked, and
+        charged for it, before it went away: whether to try that again is for others to say.
         """
+        way = Way()
         try:
-            return await self._send(url, body)
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return await self._send(url, body)
+            return await self._send(url, body, way)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if not way.kept or isinstance(error, aiohttp.ClientConnectorError):
+                raise
+            return await self._send(url, body, Way())
 
-    async def _send(self, url: str, body: bytes) -> aiohttp.ClientResponse:
+    async def _send(self, url: str, body: bytes, way: Way) -> aiohttp.ClientResponse:
         return await self._http.post(
             url,
             data=body if len(body) <= WHOLE_BODY_BYTES_MAX else BytesIO(body),
             headers=self._headers,
             timeout=self._timeout,
             allow_redirects=False,
+            trace_request_ctx=way,
         )
 
     def _unanswered(self, error: Exception) -> ProviderError:

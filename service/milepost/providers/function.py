@@ -135,7 +135,7 @@ def _deltas_of(reply: Reply) -> Iterator[Delta]:
     for sealed in reply.sealed:
         yield SealedDelta(sealed)
     yield Spent(reply.usage)
-    yield Finished(reply.finish_reason, reply.response_id, reply.model)
+    yield Finished(reply.finish_reason, reply.response_id, reply.model, reply.assumed)
 
 
 def _is_async(function: Answer) -> bool:

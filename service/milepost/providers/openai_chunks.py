@@ -62,6 +62,7 @@ class Chunks:
         """Return the deltas of one `data` line. Raises `ProviderError` for an error inside."""
         if payload == DONE or self.done:
             self.done = True
+            self._require_choice()
             return self._sealed()
         chunk = parsed(payload, self._failures)
         if error := chunk.get("error"):
@@ -88,7 +89,12 @@ class Chunks:
         reason = self._reason or "stop"
         if reason == "stop" and self._calls.count:
             reason = "tool_calls"
-        return Finished(reason, self._response_id, self._model)
+        return Finished(reason, self._response_id, self._model, assumed=self._reason is None)
+
+    def _require_choice(self) -> None:
+        """Refuse an end mark before any reply: a gateway sends it for a server that went away."""
+        if self._choice is _UNKNOWN:
+            raise self._failures.cut_short()
 
     def _read_choice(self, choice: Mapping[str, object], deltas: list[Delta]) -> None:
         """We ask for one choice. Should several come, the first one to speak is the reply."""

@@ -27,13 +27,16 @@ class _Price(BaseModel):
     cache_write: Dollars | None = None
 
 
-def read_prices(path: Path) -> dict[str, Tariff]:
-    """Return the prices by `provider/model`; raise `ConfigurationError` if the file is no good."""
+def read_prices(path: Path, *, named_by: str = "--prices") -> dict[str, Tariff]:
+    """Return the prices by `provider/model`; raise `ConfigurationError` if the file is no good.
+
+    `named_by` is what says where the file is.
+    """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except OSError as error:
         raise ConfigurationError(
-            f"prices file {path} cannot be read: {error.strerror}; name it with --prices"
+            f"prices file {path} cannot be read: {error.strerror}; name it with {named_by}"
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"prices file {path}: {error}") from error

@@ -79,16 +79,19 @@ class _Declared(BaseModel):
     free: bool = False
 
 
-def read_providers(path: Path, environment: Mapping[str, str]) -> dict[str, DeclaredProvider]:
+def read_providers(
+    path: Path, environment: Mapping[str, str], *, named_by: str = "--providers"
+) -> dict[str, DeclaredProvider]:
     """Return the providers that a file declares, by name, with the keys that it names.
 
+    `named_by` is what says where the file is.
     Raises `ConfigurationError` that names the file and the key of what cannot be, and the remedy.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(
-            f"providers file {path} cannot be read: {error.strerror}; name it with --providers"
+            f"providers file {path} cannot be read: {error.strerror}; name it with {named_by}"
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"providers file {path}: {error}") from error

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from genai_prices.types import ConditionalPrice, ModelInfo, ModelPrice, TieredPrices
 
 NANOS_PER_DOLLAR = 10**9
+CALL_NANOS_MAX = 10**6 * NANOS_PER_DOLLAR
+"""No call costs more: what a vendor gone mad counts shall leave sums that 64 bits can hold."""
 TOKENS_PER_PRICE = 10**6
 
 
@@ -56,7 +58,8 @@ class Rates:
             + answer * self.output.at(size)
             + usage.reasoning_tokens * self.reasoning.at(size)
         )
-        return (cost + TOKENS_PER_PRICE // 2) // TOKENS_PER_PRICE + self.call_nanos
+        nanos = (cost + TOKENS_PER_PRICE // 2) // TOKENS_PER_PRICE + self.call_nanos
+        return min(nanos, CALL_NANOS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
