@@ -15,10 +15,10 @@ export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install setup run demo format lint types layers check test test-real-llm bench migrate lock check-lock check-hosts clean
+.PHONY: help install setup run demo format lint types layers check test test-real-llm bench bench-approvals migrate lock check-lock check-hosts clean
 
 help: ## print this page
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- Setting up ---
 
@@ -75,7 +75,7 @@ check: lint types layers check-hosts test ## all that CI runs: lint, types, laye
 
 test: $(STAMP) ## the tests, on a real Postgres and a real Valkey (ARGS="tests/store -k claim")
 	@REQUIRE_SERVICES=1 $(BIN)/python tests/devservices.py -- \
-	  $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+	  $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-real-llm: $(STAMP) $(LLM_STAMP) ## a real small language model behind the service (fetches 120 MB the first time)
 	@REAL_LLM_PYTHON=$(abspath $(LLM_VENV)/bin/python) $(BIN)/python -m pytest -q -m real_llm \
@@ -95,6 +95,10 @@ bench: $(STAMP) ## runs a second and time to the first event, on databases that 
 	  $(BIN)/python -m tests.benchmarks $(ARGS)
 	@$(BIN)/python -m tests.benchmarks.tools_cost
 	@$(BIN)/python -m tests.benchmarks.loop_cost
+
+bench-approvals: $(STAMP) ## many who answer the same questions, and a hundred thousand runs that wait
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
+	  $(BIN)/python -m tests.benchmarks.approvals $(ARGS)
 
 # --- Pinning ---
 
