@@ -49,7 +49,8 @@ class Settings(BaseSettings):
         default=False, description="load files of tools anew when they change: for development"
     )
     egress_allow: str = Field(
-        default="", description="hosts and networks inside that tools may reach, comma-separated"
+        default="",
+        description="hosts and networks inside that tools and webhooks may reach, comma-separated",
     )
     agents: str = Field(default="", description="agents.toml or YAML files, comma-separated")
     guardrails: str = Field(
@@ -60,6 +61,11 @@ class Settings(BaseSettings):
         description="a TOML file of model providers; milepost.toml of the folder, if it is there",
     )
     prices: str = Field(default="", description="a prices.toml: what models cost, before the list")
+    confirmations: str = Field(
+        default="",
+        description="who reads a yes in chats, as module:attribute; Portuguese, English and"
+        " Spanish are built in",
+    )
     migrate: bool = Field(
         default=True, description="bring the database to this version's schema first"
     )
@@ -84,6 +90,11 @@ class Settings(BaseSettings):
     )
     tool_threads: int = Field(default=32, ge=1, le=1_000, description="threads for sync tools")
     secret_key: SecretStr | None = Field(default=None, description="encrypts what is stored secret")
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/?#\s]+(/[^?#\s]*)?$",
+        description="where people reach this service: links to answer approvals begin with it",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug, info, warning or error"
     )

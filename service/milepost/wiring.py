@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from milepost.api.access import (
@@ -14,6 +15,7 @@ from milepost.api.access import (
     KeyAccess,
     OpenUntilKeyed,
 )
+from milepost.api.approvals_shown import shown
 from milepost.api.service import Api, ApiParts
 from milepost.api.stream import Streams
 from milepost.core.agents import Agent
@@ -43,16 +45,23 @@ from milepost.runtime.artifacts import Shelf
 from milepost.runtime.background import Background
 from milepost.runtime.budgets import TenantBudgets
 from milepost.runtime.clock import Ids, now_ms
+from milepost.runtime.confirmation_parser import load_parser
 from milepost.runtime.demo_agent import DEMO_AGENT
 from milepost.runtime.journal import Ports, no_export
+from milepost.runtime.links import Links
 from milepost.runtime.means import Lease, Means
 from milepost.runtime.poll import Poller
 from milepost.runtime.python_rails import load_rails
 from milepost.runtime.result_cache import ResultCache
 from milepost.runtime.secrets import Vault
 from milepost.runtime.stored_children import StoredChildren
+from milepost.runtime.stored_rates import StoredRates
+from milepost.runtime.stored_stashes import StoredStashes
+from milepost.runtime.stored_transactions import StoredTransactions
 from milepost.runtime.tenant_permissions import TenantPermissions
+from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.runtime.toolsets import Toolsets
+from milepost.runtime.webhook_messages import Messages
 from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
 from milepost.store.address import Address, SqliteAddress, parse_address
@@ -70,6 +79,7 @@ from milepost.tools.reload import ReloadedTools
 from milepost.tools.toolbox.choosing import toolbox
 from milepost.tools.toolbox.demo import demo_tools
 from milepost.tools.tools_file import Outside, declared_tools
+from milepost.worker.dispatcher import Dispatcher, Post
 from milepost.worker.pump import Pump
 from milepost.worker.shifts import Shifts, Terms
 
@@ -127,8 +137,10 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             exporter.export if exporter else no_export,
         )
         vault = _vault(settings)
+        post = await stack.enter_async_context(_post(settings, store, vault))
         toolsets = await stack.enter_async_context(_toolsets(settings, store, vault, background))
         permissions = TenantPermissions(store, clock=now_ms)
+        policies = TenantPolicies(store, clock=now_ms)
         budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
         cache = _cache(settings, redis_up)
         models = await stack.enter_async_context(_models(settings, cache, redis_up))
@@ -139,10 +151,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers, rails), ports
         )
         access = await _access(settings, store)
-        pricing = Pricing(
-            models.base_urls, own=load_prices(settings, providers), free=FREE | models.free
-        )
-        await asyncio.to_thread(pricing.load)
+        pricing = await _pricing(settings, models)
 
         def means(lease: Lease) -> Means:
             return Means(
@@ -165,13 +174,14 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
                 budgets=budgets,
                 chains=models.chains,
                 children=StoredChildren(ports),
+                stashes=StoredStashes(store),
                 rails=rails,
+                standing_of=policies.of,
+                rates=StoredRates(store),
+                transactions=StoredTransactions(store),
             )
 
-        terms = Terms(
-            settings.slots, settings.lease_s, settings.sweep_s, isinstance(address, SqliteAddress)
-        )
-        shifts = Shifts(terms, ports, means, lambda: open_thread_store(address))
+        shifts = Shifts(_terms(settings, address), ports, means, lambda: open_thread_store(address))
         streams = Streams()
         parts = ApiParts(
             ports=ports,
@@ -184,13 +194,18 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             rails=frozenset(rails),
             access=access,
             vault=vault,
+            pricing=pricing,
+            policies=policies,
+            links=post.messages.links,
+            guard=post.egress.guard,
             slots=settings.slots,
             busy=lambda: shifts.busy,
+            parser=load_parser(settings.confirmations),
             exporter=exporter,
             service_name=settings.otel_service_name,
         )
         working = asyncio.create_task(shifts.run(), name="the worker")
-        background.keep(working, _pump(settings, ports))
+        background.keep(working, _pump(settings, ports), _dispatcher(ports, post))
         yield Process(
             Api(parts),
             shifts,
@@ -389,6 +404,31 @@ def _tasks(
 def _pump(settings: Settings, ports: Ports) -> asyncio.Task[None]:
     pump = Pump(ports, queue_max=settings.queue_max)
     return asyncio.create_task(pump.run(), name="the pump")
+
+
+@asynccontextmanager
+async def _post(settings: Settings, store: Store, vault: Vault) -> AsyncIterator[Post]:
+    """Give what webhooks are told with: what an endpoint keeps open, no tool has to wait for."""
+    links = Links(vault, settings.public_url)
+    messages = Messages(store, links, partial(shown, store), settings.public_url)
+    async with open_egress(_listed(settings.egress_allow)) as egress:
+        yield Post(messages, vault, egress)
+
+
+def _terms(settings: Settings, address: Address) -> Terms:
+    alone = isinstance(address, SqliteAddress)
+    return Terms(settings.slots, settings.lease_s, settings.sweep_s, alone)
+
+
+async def _pricing(settings: Settings, models: Models) -> Pricing:
+    own = load_prices(settings, models.catalog)
+    pricing = Pricing(models.base_urls, own=own, free=FREE | models.free)
+    await asyncio.to_thread(pricing.load)
+    return pricing
+
+
+def _dispatcher(ports: Ports, post: Post) -> asyncio.Task[None]:
+    return asyncio.create_task(Dispatcher(ports, post).run(), name="the dispatcher")
 
 
 @asynccontextmanager

@@ -1,15 +1,18 @@
 """An agent in process: how it is asked, and what it answers."""
 
 import asyncio
+import copy
 import os
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import milepost
-from milepost import Agent, MilepostError, RunError, Tool, tool
+from milepost import Agent, MilepostError, Observer, RunError, Tool, tool
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.messages import Message
 from milepost.core.model import Finished, TextDelta
@@ -226,11 +229,18 @@ def test_a_deadline_ends_the_run() -> None:
     "said",
     [
         [],
+        None,
+        {"role": "user", "content": "Hi."},
+        Message("user", "Hi."),
         [{"role": "assistant", "content": "Hi."}],
         [{"role": "user"}],
         [{"role": "user", "content": "Hi.", "name": "Ann"}],
         [{"role": "king", "content": "Hi."}],
         [{"role": "user", "content": "Hi.", "images": "https://example.com/a.png"}],
+        [{"role": "user", "content": "Hi.", "images": ["nonsense"]}],
+        [{"role": "user", "content": "Hi.", "images": ["http://example.com/a.png"]}],
+        [{"role": "user", "content": "Hi.", "images": [1]}],
+        [{"role": "system", "content": "Hi.", "images": ["https://example.com/a.png"]}, "Go."],
         [*adding().run("Go.").messages[:2], "And?"],
     ],
 )
@@ -241,6 +251,40 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_asked(said: objec
         agent(model=model).run(said)  # type: ignore[arg-type]  # that is the point
 
     assert model.requests == []
+
+
+def test_a_picture_is_refused_with_its_place_and_what_would_do() -> None:
+    looking = {"role": "user", "content": "Look.", "images": ["https://a.test/", "x" * 1_000]}
+
+    with pytest.raises(InvalidError, match=r"images\.1 is 'x{60}': .* match pattern '\^\(https:"):
+        agent().run([looking])
+
+
+def test_an_option_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(TypeError, match=r"deadline is no option of a run; there are .*deadline_s"):
+        agent().run("Go.", deadline=3)  # type: ignore[call-arg]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "instead"),
+    [
+        ("tools", add, r"tools=\[\.\.\.\]"),
+        ("tools", "add", r"tools=\[\.\.\.\]"),
+        ("observers", Observer(), r"observers=\[\.\.\.\]"),
+        ("providers", lambda _: "Hi.", r"providers=\{'name': \.\.\.\}"),
+    ],
+)
+def test_who_gives_one_where_several_go_is_told_what_to_write(
+    field: str, given: object, instead: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{field} is .*{instead}"):
+        Agent("demo/offline", **{field: given})  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_an_agent_says_that_it_cannot_be_copied(way: Callable[[Agent], object]) -> None:
+    with pytest.raises(TypeError, match=r"cannot be copied or pickled; .*replace\(agent\)"):
+        way(agent())
 
 
 def test_messages_may_have_roles_and_pictures() -> None:

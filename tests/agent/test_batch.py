@@ -1,6 +1,7 @@
 """Many runs at a time: in order, each for itself."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -87,6 +88,12 @@ def test_what_progress_raises_ends_the_batch() -> None:
 
     with pytest.raises(LookupError, match="1 of 3"):
         function_agent(echo).batch(["a", "b", "c"], max_concurrency=1, on_progress=broken)
+
+
+@pytest.mark.parametrize("inputs", ["Hello", {"role": "user", "content": "Hello"}])
+def test_one_input_alone_is_refused(inputs: Any) -> None:
+    with pytest.raises(InvalidError, match="a list of inputs"):
+        function_agent(echo).batch(inputs)
 
 
 def test_none_at_a_time_is_refused_and_none_at_all_is_nothing() -> None:

@@ -12,7 +12,7 @@ from milepost.core.events import ChildRunEnded, ChildRunStarted, RunWaiting
 from milepost.core.model import ModelRequest
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.children import DEPTH_MAX
-from tests.agent.making import AT_ONCE, MODEL, agent, echo, function_agent
+from tests.agent.making import AT_ONCE, MODEL, add, agent, echo, function_agent
 
 ASK = calling(("agent:scribe", {"input": "Write it down."}))
 
@@ -34,6 +34,8 @@ def test_an_agent_that_is_a_tool_runs_for_itself_and_its_answer_is_the_result() 
     assert (tool.name, tool.description) == ("agent:scribe", "Writes things down.")
     kinds = {type(event) for event in result.record.events}
     assert kinds >= {ChildRunStarted, RunWaiting, ChildRunEnded}
+    [started] = [each for each in result.record.events if isinstance(each, ChildRunStarted)]
+    assert started.agent == "scribe"
 
 
 def test_a_child_knows_its_parent_and_what_it_took_is_counted_with_it() -> None:
@@ -118,6 +120,19 @@ def test_a_child_may_take_no_more_than_its_parent_has_left() -> None:
 
     [below] = result.children
     assert (below.finish_reason, below.usage.model_calls) == ("budget", 3)
+
+
+def test_the_tools_that_a_child_calls_are_within_the_bounds_of_its_parent() -> None:
+    child = scribe(calling(("add", {"a": 1, "b": 2})), saying("3."), tools=[add])
+    parent = agent(
+        ASK, calling(("add", {"a": 1, "b": 2})), tools=[child, add],
+        limits={**AT_ONCE, "max_tool_calls": 2},
+    )  # fmt: skip
+
+    result = parent.run("Go.")
+
+    assert result.children[0].tool_calls[0].result == 3
+    assert result.finish_reason == "budget"
 
 
 def test_agents_call_agents_no_deeper_than_may_be() -> None:

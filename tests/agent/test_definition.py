@@ -15,6 +15,11 @@ from milepost.tools import ToolContext
 from tests.agent.making import ADD, add, adding, agent
 
 
+@rail
+def patient(_: Subject) -> None:
+    """Object to nothing."""
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -25,6 +30,9 @@ from tests.agent.making import ADD, add, adding, agent
         ({"stop_when": [{"tool": ""}]}, "stop_when"),
         ({"guardrails": {"input": [{"type": "python", "name": "mine"}]}}, "no guardrail 'mine'"),
         ({"guardrails": {"input": [{"type": "regex", "pattern": "("}]}}, r"guardrails\.input\.0"),
+        ({"guardrails": {"input": [len]}}, "len is no guardrail; decorate it with @rail"),
+        ({"guardrails": {"input": "pii"}}, r"guardrails\.input: .*list"),
+        ({"guardrails": {"input": patient}}, r"guardrails\.input: .*list"),
         ({"fallbacks": ["nowhere/model"]}, "no provider 'nowhere'"),
     ],
 )
@@ -33,6 +41,11 @@ def test_groups_are_dicts_in_the_words_of_the_service_and_checked_like_them(
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         agent(**fields)
+
+
+def test_a_model_without_a_provider_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'agent': model: a model is <provider>/<model>"):
+        Agent("gpt-5")
 
 
 def test_groups_may_be_records_too() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import io
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -24,7 +24,8 @@ NAMES = (
     "structured_validate", "iteration_start", "iteration_end", "tool_chunk", "batch_start",
     "batch_end", "provider_fallback", "llm_retry", "memory_trim", "session_load", "session_save",
     "memory_summarize", "entity_extraction", "kg_extraction", "error", "budget_exceeded",
-    "cancelled", "model_switch", "prompt_compressed",
+    "cancelled", "model_switch", "prompt_compressed", "approval_requested", "approval_decided",
+    "approval_ended",
 )  # fmt: skip
 SCHEMA = {
     "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
@@ -300,6 +301,34 @@ def test_what_observers_raise_is_counted_and_goes_no_further() -> None:
     assert result.observer_failures == len(recorded.seen) + 1
 
 
+class WaitsInVain(Observer):
+    """Waits for what somebody else has cancelled."""
+
+    async def on_tool_start(self, seen: seen.ToolStart) -> None:
+        gone = asyncio.create_task(asyncio.sleep(60), name=seen.tool)
+        gone.cancel()
+        await gone
+
+
+async def test_what_was_cancelled_within_an_observer_does_not_cancel_the_run() -> None:
+    result = await adding(observers=[WaitsInVain()]).arun("Go.")
+
+    assert (result.content, result.observer_failures) == ("It is 42.", 1)
+
+
+async def test_a_run_that_is_cancelled_waits_for_no_observer_that_hangs() -> None:
+    notes: list[str] = []
+    gate = asyncio.Event()
+    run = asyncio.create_task(adding(observers=[Awaited(notes, gate)]).arun("Go."))
+    await asyncio.sleep(0)
+
+    run.cancel()
+    gate.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+
 def test_all_are_told_the_plain_ones_first() -> None:
     notes: list[str] = []
     asked = agent(
@@ -351,6 +380,12 @@ def test_lines_of_json_are_written_one_a_record() -> None:
     assert [line["event"] for line in lines][:3] == ["run_start", "iteration_start", "llm_start"]
     assert {line["run_id"] for line in lines} == {result.run_id}
     assert all("time" in line for line in lines)
+
+
+@pytest.mark.parametrize("given", [Observer, print, object()])
+def test_what_is_no_observer_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="is no observer; give an instance of a class from"):
+        agent(observers=[given])
 
 
 def test_a_method_that_nobody_would_call_is_refused() -> None:

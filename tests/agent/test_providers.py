@@ -74,9 +74,11 @@ def test_a_provider_that_is_nowhere_is_refused_at_once() -> None:
         Agent("acme/model")
 
 
-def test_a_broken_file_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        Providers(file=tmp_path / "none.toml")
+def test_a_file_that_is_missing_is_named_as_it_was_given(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="name it with file="):
+        Providers(file=tmp_path / "no.toml")
+    with pytest.raises(ConfigurationError, match="name it with prices="):
+        Providers(prices=tmp_path / "no.toml")
 
 
 def test_prices_of_ones_own_make_a_cost(tmp_path: Path) -> None:

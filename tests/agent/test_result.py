@@ -86,6 +86,31 @@ def test_a_schema_by_which_nothing_could_be_judged_is_refused() -> None:
         agent(response_format={"type": "object", "not": {}})
 
 
+def test_a_format_may_be_in_the_words_of_the_service() -> None:
+    asked = agent(
+        saying("Many."), saying('{"n": 1}'), response_format={"schema": SCHEMA, "retries": 0}
+    )
+
+    first, second = asked.run("How many?"), asked.run("How many?")
+
+    assert (first.finish_reason, second.parsed) == ("structured_output", {"n": 1})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (dict, "give a class of pydantic's"),
+        (list[int], "give a class of pydantic's"),
+        ("json", "give a class of pydantic's"),
+        ({"schema": {"type": "objct"}}, "the schema at # has the type 'objct'"),
+        ({"schema": SCHEMA, "retry": 1}, "response_format.retry: no such field"),
+    ],
+)
+def test_what_is_no_format_is_refused(wanted: Any, said: str) -> None:
+    with pytest.raises(InvalidError, match=said):
+        agent(response_format=wanted)
+
+
 def test_what_a_model_thinks_is_kept_step_by_step() -> None:
     result = agent(
         [ReasoningDelta("Sums."), *saying("Let me add."), *ADD],

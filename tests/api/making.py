@@ -24,6 +24,11 @@ def a_budget(**changes: Any) -> dict[str, Any]:
     return {"scope": "tenant", "period": "day", "limits": {"model_calls": 1_000}, **changes}
 
 
+def a_webhook(**changes: Any) -> dict[str, Any]:
+    """Return the body of a webhook where nobody ever answers, on this machine."""
+    return {"url": "http://127.0.0.2:9/hook", "events": ["approval.decided"], **changes}
+
+
 async def made(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Create something; return it as it is shown."""
     answer = await client.post(path, json=body)

@@ -21,7 +21,9 @@ ANSWERS = Path(os.environ["CONTRACT_ANSWERS"])
 # Why a request may be refused that its schema allows: what there is just now, a tool's own schema,
 # or one part of the request beside another.
 BEYOND_A_SCHEMA = {
+    "agent_required",
     "cursor_ahead",
+    "digest_required",
     "duplicate_call",
     "duplicate_custom_id",
     "idempotency_key_reused",
@@ -31,12 +33,17 @@ BEYOND_A_SCHEMA = {
     "name_is_fixed",
     "not_acceptable",
     "precondition_failed",
+    "unknown_event",
     "unknown_guardrail",
     "unknown_provider",
     "tool_source_unreachable",
+    "user_required",
+    "wrong_decision",
     "unknown_tool",
+    "url_not_allowed",
 }
 _REFUSED = "Schema-valid request rejected"
+_URL = re.compile(r"https?://[^\x00-\x20\x7f]{1,1900}\Z")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -48,6 +55,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
     if isinstance(case.body, dict):
         case.body = body = _whole({**case.body, **_unstreamed(case.body)})
         _name_what_is_there(body)
+        _send_nowhere(case, body)
     if case.method == "DELETE":
         _spare_what_is_there(case.path_parameters)
     elif case.meta is None or case.meta.phase.name != "stateful":
@@ -73,8 +81,8 @@ def filter_failure(
         return True
     code = response.json()["code"]
     both = code == "bad_query" and case.operation.path == "/v1/usage"  # of a tool and of a model
-    denied = isinstance(case.body, dict) and case.body.get("decision") == "deny"
-    return not (code in BEYOND_A_SCHEMA or both or denied)
+    answered = isinstance(case.body, dict) and "decision" in case.body  # which takes what it means
+    return not (code in BEYOND_A_SCHEMA or both or answered)
 
 
 def _be_impatient(case: Case[Any]) -> None:
@@ -82,6 +90,8 @@ def _be_impatient(case: Case[Any]) -> None:
         case.headers.setdefault("Accept", "application/json")
     if case.operation.path.endswith("/wait"):
         case.query.setdefault("timeout_s", 0)
+    if case.operation.path == "/v1/channels/{channel}/messages":
+        case.query.setdefault("wait", 0)
     for name in ("wait", "timeout_s"):
         if str(case.query.get(name, "")).isdecimal() and 0 <= int(case.query[name]) <= 120:
             case.query[name] = 0
@@ -99,6 +109,13 @@ def _name_what_is_there(part: dict[str, Any]) -> None:
             chance = zlib.crc32(value.encode())
             if chance % 2:
                 part[name] = there[chance % len(there)]
+
+
+def _send_nowhere(case: Case[Any], body: dict[str, Any]) -> None:
+    """Let webhooks lead to this machine, where nobody listens: what they are told goes nowhere."""
+    url = body.get("url")
+    if case.operation.path.startswith("/v1/webhooks") and isinstance(url, str) and _URL.match(url):
+        body["url"] = "http://127.0.0.2:9/hook"
 
 
 def _spare_what_is_there(part: dict[str, Any]) -> None:

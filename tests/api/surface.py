@@ -10,6 +10,7 @@ from tests.api.making import (
     a_budget,
     a_tool_source,
     a_waiting_run,
+    a_webhook,
     an_agent,
     an_ended_batch,
     an_ended_run,
@@ -34,7 +35,8 @@ class Endpoint:
     @property
     def owned(self) -> bool:
         """Say whether the path names something that belongs to a tenant."""
-        return "{" in self.path and not self.path.startswith("/v1/tools")
+        names_any = ("/v1/tools", "/v1/channels")
+        return "{" in self.path and not self.path.startswith(names_any)
 
     def path_to(self, things: Mapping[str, str]) -> str:
         """Return the path to one of these things."""
@@ -66,12 +68,16 @@ SURFACE = (
     Endpoint("GET", "/v1/runs/{run_id}/wait", _READ),
     Endpoint("POST", "/v1/runs/{run_id}/cancel", _WRITE, {"reason": "why not"}),
     Endpoint("POST", "/v1/runs/{run_id}/retry", _WRITE),
+    Endpoint("POST", "/v1/runs/{run_id}/replay", _READ),
+    Endpoint("POST", "/v1/runs/{run_id}/fork", _WRITE, {"at_seq": 1}),
     Endpoint(
         "POST",
         "/v1/runs/{run_id}/tool_results",
         _WRITE,
         {"results": [{"call_id": "call_0_0", "result": 1}]},
     ),
+    Endpoint("GET", "/v1/runs/{run_id}/tool_calls", _READ),
+    Endpoint("GET", "/v1/runs/{run_id}/tool_calls/{call_id}", _READ),
     Endpoint("GET", "/v1/runs/{run_id}/trace", _READ),
     Endpoint("GET", "/v1/runs/{run_id}/usage", _READ),
     Endpoint("GET", "/v1/runs/{run_id}/artifacts", _READ),
@@ -87,6 +93,16 @@ SURFACE = (
     Endpoint("GET", "/v1/tools", _READ),
     Endpoint("GET", "/v1/tool_permissions", _ADMIN),
     Endpoint("PUT", "/v1/tool_permissions", _ADMIN, {"permissions": {}}),
+    Endpoint("GET", "/v1/policies/tenant", _READ),
+    Endpoint("PUT", "/v1/policies/tenant", _AGENTS, {"policy": {"allow": ["*"]}}),
+    Endpoint("DELETE", "/v1/policies/tenant", _AGENTS),
+    Endpoint("GET", "/v1/policies/sessions/{session_id}", _READ),
+    Endpoint("PUT", "/v1/policies/sessions/{session_id}", _AGENTS, {"policy": {"allow": ["*"]}}),
+    Endpoint("DELETE", "/v1/policies/sessions/{session_id}", _AGENTS),
+    Endpoint("POST", "/v1/policies/check", _READ, {"agent": "clerk", "tool": "add"}),
+    Endpoint("GET", "/v1/grants", _READ + _DECIDE),
+    Endpoint("GET", "/v1/grants/{grant_id}", _READ + _DECIDE),
+    Endpoint("DELETE", "/v1/grants/{grant_id}", _DECIDE),
     Endpoint("GET", "/v1/tools/{name}", _READ),
     Endpoint("POST", "/v1/tools/{name}/call", _WRITE, {"arguments": {"a": 1, "b": 2}}),
     Endpoint("POST", "/v1/batches", _WRITE, {"agent": "clerk", "items": [{"input": "hello"}]}),
@@ -96,6 +112,13 @@ SURFACE = (
     Endpoint("GET", "/v1/batches/{batch_id}/results", _READ),
     Endpoint("GET", "/v1/batches/{batch_id}/events", _READ),
     Endpoint("POST", "/v1/batches/{batch_id}/cancel", _WRITE, {"reason": "why not"}),
+    Endpoint(
+        "POST",
+        "/v1/channels/{channel}/messages",
+        _WRITE,
+        {"conversation": "c1", "message_id": "m1", "intent": "cancel"},
+    ),
+    Endpoint("GET", "/v1/channels/{channel}/conversations/{conversation}/pending", _READ),
     Endpoint("GET", "/v1/approvals", _READ + _DECIDE),
     Endpoint(
         "POST",
@@ -103,7 +126,9 @@ SURFACE = (
         _DECIDE,
         {"decisions": [{"approval_id": "apr_0", "decision": "approve"}]},
     ),
+    Endpoint("GET", "/v1/approvals/events", _READ + _DECIDE),
     Endpoint("GET", "/v1/approvals/{approval_id}", _READ + _DECIDE),
+    Endpoint("POST", "/v1/approvals/{approval_id}/withdraw", _WRITE + _DECIDE, {"reason": "no"}),
     Endpoint("POST", "/v1/approvals/{approval_id}/decision", _DECIDE, {"decision": "approve"}),
     Endpoint("GET", "/v1/traces", _READ),
     Endpoint("GET", "/v1/traces/{run_id}", _READ),
@@ -127,6 +152,16 @@ SURFACE = (
     Endpoint("PUT", "/v1/secrets/{name}", _ADMIN, {"value": "x"}),
     Endpoint("DELETE", "/v1/secrets/{name}", _ADMIN),
     Endpoint("GET", "/v1/audit", _ADMIN),
+    Endpoint("POST", "/v1/webhooks", _ADMIN, a_webhook()),
+    Endpoint("GET", "/v1/webhooks", _ADMIN),
+    Endpoint("GET", "/v1/webhooks/{webhook_id}", _ADMIN),
+    Endpoint("PATCH", "/v1/webhooks/{webhook_id}", _ADMIN, {"description": "x"}),
+    Endpoint("POST", "/v1/webhooks/{webhook_id}/secret", _ADMIN, {}),
+    Endpoint("POST", "/v1/webhooks/{webhook_id}/test", _ADMIN, {}),
+    Endpoint("GET", "/v1/webhooks/{webhook_id}/deliveries", _ADMIN),
+    Endpoint("GET", "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}", _ADMIN),
+    Endpoint("POST", "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", _ADMIN, {}),
+    Endpoint("DELETE", "/v1/webhooks/{webhook_id}", _ADMIN),
 )
 
 NOTHING = {
@@ -135,12 +170,17 @@ NOTHING = {
     "artifact_id": "art_0",
     "batch_id": "bat_0",
     "budget_id": "bud_0",
+    "delivery_id": "whd_0",
+    "call_id": "call_0_0",
+    "channel": "sms",
+    "conversation": "c1",
     "key_id": "key_0",
     "run_id": "run_0",
     "secret": "none",
     "session_id": "ses_0",
     "source_id": "tsr_0",
     "tool": "none",
+    "webhook_id": "whk_0",
 }
 
 
@@ -158,6 +198,8 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
     source = await made(client, "/v1/tool_sources", a_tool_source(MARK, "click"))
     stored = await client.put(f"/v1/secrets/{MARK}", json={"value": MARK})
     assert stored.status_code == 200, stored.text
+    hook = await made(client, "/v1/webhooks", a_webhook(description=MARK, metadata=label))
+    delivery = await made(client, f"/v1/webhooks/{hook['id']}/test", {})
     return {
         "agent": agent["id"],
         "approval_id": approval["id"],
@@ -165,12 +207,17 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
         "artifact_id": NOTHING["artifact_id"],
         "batch_id": batch["id"],
         "budget_id": budget["id"],
+        "call_id": "call_1_0",
+        "channel": NOTHING["channel"],
+        "conversation": NOTHING["conversation"],
         "key_id": key["id"],
         "run_id": run["id"],
         "secret": MARK,
         "session_id": session["id"],
         "source_id": source["id"],
         "tool": "add",
+        "webhook_id": hook["id"],
+        "delivery_id": delivery["id"],
     }
 
 

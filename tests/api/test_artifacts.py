@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import orjson
 import pytest
 
+from milepost.providers.wire_names import taken_name
 from tests.api.asking import events
 from tests.api.making import made, refusal
 from tests.api.serving import KeyedService, serving_tenants, settings_for
 from tests.stubs.directed_model import directed_model
 
+CLERK = "agent:clerk"
 TOOLS = '''
 from milepost import emit_artifact, tool
 
@@ -220,4 +223,20 @@ async def test_artifacts_go_with_their_session(desk: Desk) -> None:
 
     assert gone.status_code == 204
     assert refusal(await desk.content(artifact)) == (404, "artifact_not_found")
+    assert [each for each in desk.folder.rglob("*") if each.is_file()] == []
+
+
+async def test_artifacts_of_a_run_below_go_with_the_session_that_had_it_made(desk: Desk) -> None:
+    client = desk.keyed.acme
+    await made(client, "/v1/agents", {"name": "lead", "model": "openai/m", "tools": [CLERK]})
+    task = orjson.dumps({"input": 'call leave {"chars": 600000}'}).decode()
+    body = {"agent": "lead", "input": f"call {taken_name(CLERK)} {task}"}
+    run = await made(client, "/v1/runs?wait=20", body)
+    [child] = (await client.get(f"/v1/runs?parent_run_id={run['id']}")).json()["data"]
+    files = [each for each in desk.folder.rglob("*") if each.is_file()]
+
+    gone = await client.delete(f"/v1/sessions/{run['session_id']}")
+
+    assert (len(files), gone.status_code) == (1, 204)
+    assert refusal(await client.get(f"/v1/sessions/{child['session_id']}"))[0] == 404
     assert [each for each in desk.folder.rglob("*") if each.is_file()] == []

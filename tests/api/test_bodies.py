@@ -14,6 +14,7 @@ from starlette.types import Message
 from milepost.api.bodies import BODY_BYTES_MAX, Body, parse, read_body, read_bytes
 from milepost.api.problems import BodyError
 from milepost.core.errors import InvalidError
+from milepost.runtime.agent_spec import AgentSpec
 from tests.api.making import an_agent, made, refusal
 from tests.api.serving import Service
 from tests.api.surface import SURFACE, Endpoint, stocked
@@ -311,6 +312,16 @@ def test_every_place_that_does_not_fit_is_named(value: dict[str, Any], pointers:
         parse(Small, value)
 
     assert [each.pointer for each in refused.value.errors] == pointers
+
+
+def test_what_is_wrong_is_said_in_words_of_our_own() -> None:
+    with pytest.raises(BodyError) as refused:
+        parse(AgentSpec, {"name": "clerk", "model": "gpt-5", "limits": {"max_step": 3}})
+
+    assert [(each.pointer, each.detail) for each in refused.value.errors] == [
+        ("/model", "a model is <provider>/<model>, such as openai/gpt-5-mini"),
+        ("/limits/max_step", "no such field"),
+    ]
 
 
 def test_a_whole_number_is_a_fraction_too() -> None:

@@ -54,6 +54,7 @@ async def test_a_budget_is_shown_as_it_was_made(client: httpx2.AsyncClient) -> N
     assert budget == {
         **said,
         "limits": {**limits, **UNNAMED},
+        "known": None,
         "id": budget["id"],
         "version": 1,
         "created_at": budget["created_at"],
@@ -64,6 +65,36 @@ async def test_a_budget_is_shown_as_it_was_made(client: httpx2.AsyncClient) -> N
     looked_up = (await client.get(f"/v1/budgets/{budget['id']}")).json()
     del looked_up["counters"]
     assert looked_up == budget
+
+
+@pytest.mark.parametrize("scope", ["agent", "session"])
+async def test_a_budget_says_whether_there_is_whom_it_names(
+    client: httpx2.AsyncClient, scope: str
+) -> None:
+    thing = await made(client, f"/v1/{scope}s", an_agent() if scope == "agent" else {})
+    wanted = {"somebody": thing["id"], "nobody": "nobody", "each": None}
+
+    answers = {
+        who: await made(client, "/v1/budgets", a_budget(scope=scope, scope_value=value))
+        for who, value in wanted.items()
+    }
+
+    known = {who: budget["known"] for who, budget in answers.items()}
+    assert known == {"somebody": True, "nobody": False, "each": None}
+    path = f"/v1/budgets/{answers['somebody']['id']}"
+    await client.delete(f"/v1/{scope}s/{thing['id']}")
+    assert (await client.get(path)).json()["known"] is False
+    assert (await client.patch(path, json={"warn_at": 0.5})).json()["known"] is False
+    listed = (await client.get("/v1/budgets")).json()["data"]
+    assert [budget["known"] for budget in listed] == [None, False, False]
+
+
+async def test_a_budget_by_an_agents_name_knows_it(client: httpx2.AsyncClient) -> None:
+    agent = await made(client, "/v1/agents", an_agent())
+
+    budget = await made(client, "/v1/budgets", a_budget(scope="agent", scope_value=agent["name"]))
+
+    assert budget["known"] is True
 
 
 async def test_a_repeated_request_makes_one_budget(client: httpx2.AsyncClient) -> None:

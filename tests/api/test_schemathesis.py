@@ -14,16 +14,21 @@ import pytest
 import yaml
 
 from tests.api.asking import ended, equipped, parked, started
-from tests.api.making import a_budget, an_ended_batch, made
+from tests.api.making import a_budget, a_webhook, an_ended_batch, made
 from tests.api.serving import serving_tenants, settings_for
 
 # Only a run that crashed its workers can be sent on, and only one whose tools the client runs takes
 # results; none of these is either. No tool of the demo leaves an artifact. A batch's events come as
-# a stream only.
+# a stream only. Nobody makes up the token of a link.
 NEVER = {
+    "GET /v1/approvals/events",
     "GET /v1/batches/{batch_id}/events",
+    "GET /approve/{token}",
+    "GET /deny/{token}",
     "GET /v1/artifacts/{artifact_id}",
     "GET /v1/artifacts/{artifact_id}/content",
+    "POST /approve/{token}",
+    "POST /deny/{token}",
     "POST /v1/runs/{run_id}/retry",
     "POST /v1/runs/{run_id}/tool_results",
 }
@@ -88,6 +93,9 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
     agent = (await client.get("/v1/agents/demo")).json()
     batches = [await an_ended_batch(client, ["hello"], agent="demo") for _ in range(2)]
     budgets = [await made(client, "/v1/budgets", a_budget()) for _ in range(2)]
+    hook = await made(client, "/v1/webhooks", a_webhook())
+    send = f"/v1/webhooks/{hook['id']}/test"
+    deliveries = [await made(client, send, {}) for _ in range(2)]
     return {
         "agent": [agent["name"], agent["id"]],
         "batch_id": [batch["id"] for batch in batches],
@@ -97,6 +105,8 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
         "approval_id": [approval["id"] for approval in asked],
         "key_id": [key["id"] for key in keys],
         "tool": ["add"],
+        "webhook_id": [hook["id"]],
+        "delivery_id": [delivery["id"] for delivery in deliveries],
     }
 
 

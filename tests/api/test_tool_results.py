@@ -37,6 +37,7 @@ AGENT = {
     "tools": ["add", "look", "sign", "open_door"],
 }
 LOOK = 'call look {"where": "top"}'
+YES = {"decision": "approve"}
 
 
 @pytest.fixture
@@ -331,3 +332,26 @@ async def test_an_answer_that_comes_while_a_sibling_still_runs_is_read_by_the_sa
 
     assert answer.status_code == 200
     assert (await ended(client, run["id"]))["output"]["text"].strip() == "said: quick"
+
+
+async def test_a_fork_s_calls_are_the_client_s_as_well(client: httpx2.AsyncClient) -> None:
+    parent = await waiting(client)
+    seqs = {event["type"]: event["seq"] for event in await events(client, parent["id"])}
+    asked, begun = seqs["tool_call.requested"], seqs["tool_call.started"]
+    path = f"/v1/runs/{parent['id']}/fork"
+
+    anew = await made(client, path, {"at_seq": asked})
+    await client.get(f"/v1/runs/{anew['id']}/events?until=waiting")
+    early = await bring(client, anew, {"call_id": "call_1_0", "result": "a dog"})
+    [question] = (await client.get(f"/v1/approvals?run_id={anew['id']}")).json()["data"]
+    seen = len(await events(client, anew["id"]))
+    yes = await client.post(f"/v1/approvals/{question['id']}/decision", json=YES)
+    await client.get(f"/v1/runs/{anew['id']}/events?until=waiting&after={seen}")
+    brought = await bring(client, anew, {"call_id": "call_1_0", "result": "a cat"})
+    unknown = await made(client, path, {"at_seq": begun})
+
+    assert refusal(early) == (409, "call_not_awaited")
+    assert "has made this very call" in question["reason"]
+    assert (yes.status_code, brought.status_code) == (200, 200)
+    assert "a cat" in (await ended(client, anew["id"]))["output"]["text"]
+    assert "outcome_unknown" in (await ended(client, unknown["id"]))["output"]["text"]

@@ -72,7 +72,7 @@ def bare(folder: Path, model_url: str) -> Iterator[System]:
 @contextmanager
 def milepost(
     name: SystemName, folder: Path, model_url: str, database: Database | None,
-    profile: Path | None = None,
+    profile: Path | None = None, redis_url: str | None = None,
 ) -> Iterator[System]:  # fmt: skip
     """Serve Milepost with its default settings, on a new SQLite file or on `database`."""
     folder.mkdir()
@@ -85,6 +85,7 @@ def milepost(
         "MILEPOST_DEMO": "false",
         "MILEPOST_PORT": "0",
         "OPENAI_BASE_URL": model_url,
+        **({"MILEPOST_REDIS_URL": redis_url} if redis_url else {}),
     }
     program = ["milepost"] if profile is None else ["tests.benchmarks.profiled", str(profile)]
     with running(["-m", *program, "serve"], folder, environment) as server:

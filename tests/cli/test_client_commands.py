@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.cli.typed import FAILED, MISCONFIGURED, Said, command, environment, served, typed
@@ -50,6 +51,20 @@ def question(base_url: str, folder: Path, run_id: str) -> str:
     return approval_id
 
 
+def test_what_became_of_a_run_s_tool_calls_is_listed(
+    base_url: str, tmp_path: Path, parked: str
+) -> None:
+    [call] = lines(asked(base_url, tmp_path, "runs", "tool-calls", parked, "--json"))
+    table = asked(base_url, tmp_path, "runs", "tool-calls", parked, "--state", "waiting").out
+
+    assert (call["tool"], call["state"]) == ("send_email", "waiting")
+    assert table.split()[:6] == ["CALL", "TOOL", "STATE", "TRIES", "CAME", "TO"]
+    assert "send_email" in table
+    assert "send_email" not in asked(
+        base_url, tmp_path, "runs", "tool-calls", parked, "--state", "failed"
+    ).out  # fmt: skip
+
+
 def test_a_run_is_started_watched_and_listed(base_url: str, tmp_path: Path) -> None:
     told = asked(
         base_url, tmp_path,
@@ -61,6 +76,18 @@ def test_a_run_is_started_watched_and_listed(base_url: str, tmp_path: Path) -> N
     assert "      | 17 + 25 = 42.\n" in told.out
     assert "run.completed        finish_reason=stop" in told.out.splitlines()[-1]
     assert (run["status"], run["output"]["text"]) == ("completed", "17 + 25 = 42.")
+
+
+def test_whoever_watches_a_new_run_that_does_not_complete_is_told_by_the_exit_code(
+    base_url: str, tmp_path: Path
+) -> None:
+    create = ("runs", "create", "demo", MAIL, "--deadline-s", "0.2")
+
+    made = asked(base_url, tmp_path, *create)
+    watched = asked(base_url, tmp_path, *create, "--stream")
+
+    assert (made.code, watched.code, watched.err) == (0, FAILED, "")
+    assert "run.expired" in watched.out.splitlines()[-1]
 
 
 def test_a_run_is_watched_as_json_from_where_one_was(
@@ -77,6 +104,36 @@ def test_a_run_is_watched_as_json_from_where_one_was(
     assert [event["type"] for event in chosen] == ["approval.requested"]
 
 
+def test_a_run_is_forked_and_its_log_is_played_again(base_url: str, tmp_path: Path) -> None:
+    told = asked(base_url, tmp_path, "runs", "create", "demo", "What is 17 + 25?", "--stream")
+    [run, *_] = lines(asked(base_url, tmp_path, "runs", "list", "--json"))
+    words = ["--input", "And 1 + 2?", "--metadata", "a=b", "--agent", "demo"]
+
+    fork = asked(base_url, tmp_path, "runs", "fork", run["id"], "1", *words)
+    replayed = asked(base_url, tmp_path, "runs", "replay", run["id"])
+    refused = asked(base_url, tmp_path, "runs", "fork", run["id"], "9999")
+
+    assert told.code == 0
+    shown = json.loads(fork.out)
+    assert (shown["forked_from"], shown["metadata"]) == (
+        {"run_id": run["id"], "at_seq": 1}, {"a": "b"},
+    )  # fmt: skip
+    assert json.loads(replayed.out)["identical"]
+    assert replayed.code == 0
+    assert refused.code == FAILED
+    assert "the log ends at" in refused.err
+
+
+def test_a_replay_that_differs_fails(base_url: str, tmp_path: Path, parked: str) -> None:
+    declared = {"name": "careless", "model": "demo/offline", "tools": ["send_email"],
+                "policy": {"deny": ["send_email"]}}  # fmt: skip
+    made = httpx2.post(f"{base_url}/v1/agents", json=declared)
+    replayed = asked(base_url, tmp_path, "runs", "replay", parked, "--agent", "careless")
+    assert made.is_success
+    assert replayed.code == FAILED
+    assert not json.loads(replayed.out)["identical"]
+
+
 def test_a_question_is_answered_once(base_url: str, tmp_path: Path, parked: str) -> None:
     approval_id = question(base_url, tmp_path, parked)
     words = ["approvals", "decide", approval_id]
@@ -87,6 +144,31 @@ def test_a_question_is_answered_once(base_url: str, tmp_path: Path, parked: str)
     assert json.loads(first.out)["comment"] == "not today"
     assert second.complaint == f"approval {approval_id} was denied by local"
     assert second.code == FAILED
+
+
+def test_rules_are_put_read_and_asked(base_url: str, tmp_path: Path, parked: str) -> None:
+    listed = lines(asked(base_url, tmp_path, "runs", "list", "--json"))
+    [session] = [each["session_id"] for each in listed if each["id"] == parked]
+    here = ("--session", session)
+    file = tmp_path / "policy.json"
+    file.write_text('{"deny": [{"tool": "add", "reason": "no sums"}]}')
+    check = ("policies", "check", "demo", "add", '{"a": 1, "b": 2}')
+
+    put = asked(base_url, tmp_path, "policies", "put", str(file), *here)
+    got = asked(base_url, tmp_path, "policies", "get", *here)
+    denied, allowed = (asked(base_url, tmp_path, *check, *more) for more in (here, ()))
+
+    assert (put.code, json.loads(put.out)) == (0, json.loads(got.out))
+    assert json.loads(denied.out)["reason"] == "session's policy: deny add: no sums"
+    assert (denied.code, allowed.code) == (FAILED, 0)
+
+
+def test_grants_are_listed(base_url: str, tmp_path: Path) -> None:
+    shown = asked(base_url, tmp_path, "grants", "list", "--tool", "add", "--all")
+    as_json = asked(base_url, tmp_path, "grants", "list", "--json")
+
+    assert (shown.code, shown.out.split()) == (0, ["GRANT", "SESSION", "TOOL", "BY"])
+    assert (as_json.code, as_json.out) == (0, "")
 
 
 def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: str) -> None:
@@ -102,6 +184,8 @@ def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: st
         (["runs", "create", "nobody", "hello"], "there is no agent 'nobody'"),
         (["runs", "create", "demo", ""], "/input: "),
         (["approvals", "decide", "apr_x", "deny"], "there is no approval apr_x"),
+        (["grants", "revoke", "gra_x"], "there is no grant gra_x"),
+        (["policies", "check", "nobody", "add"], "there is no agent 'nobody'"),
     ],
 )
 def test_what_the_server_refuses_is_said_in_one_line(
@@ -120,7 +204,11 @@ def test_what_the_server_refuses_is_said_in_one_line(
         (["runs", "create", "demo", "hi", "--deadline-s", "nan"], "nan is no number of seconds"),
         (["runs", "create", "demo", "hi", "--delay-s", "inf"], "inf is no number of seconds"),
         (["runs", "list", "--status", "gone"], "'gone' is not one of 'queued'"),
+        (["policies", "put", "nowhere.json"], "nowhere.json cannot be read"),
+        (["policies", "check", "demo", "add", "{"], "what the tool would get is not JSON"),
+        (["policies", "check", "demo", "add", "[]"], "is a JSON object, such"),
         (["approvals", "decide", "apr_x", "maybe"], "'maybe' is not one of 'approve', 'deny'"),
+        (["approvals", "decide", "a", "happened", "--result", "{"], "--result is not JSON"),
         (["approvals", "decide", "a", "approve", "--arguments", "{"], "--arguments is not JSON"),
         (["approvals", "decide", "a", "approve", "--arguments", "[]"], "is a JSON object, such"),
     ],

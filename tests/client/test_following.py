@@ -45,6 +45,16 @@ async def test_half_a_frame_is_no_event() -> None:
     assert places(server) == [None, "1"]
 
 
+async def test_it_logs_the_first_of_the_failures_in_a_row(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with scripted([None, None, stream(STARTED), stream(COMPLETED)]) as server:
+        await followed(server)
+
+    [told] = caplog.records
+    assert (told.name, told.levelname) == ("milepost.client", "WARNING")
+
+
 @pytest.mark.parametrize(
     ("farewell", "data"),
     [("stream.reconnect", {"after_ms": 5}), ("stream.lagged", {"resume_after": 1})],

@@ -48,6 +48,30 @@ async def test_a_run_is_cancelled(milepost: Milepost) -> None:
     assert run.status == "cancelled"
 
 
+async def test_a_run_is_forked_and_its_log_is_played_again(milepost: Milepost) -> None:
+    run = await milepost.runs.wait((await milepost.runs.create("demo", "What is 17 + 25?")).id)
+
+    fork = await milepost.runs.fork(run.id, 1, input="And what is 1 + 2?", metadata={"a": "b"})
+    ended = await milepost.runs.wait(fork.id)
+    replayed = await milepost.runs.replay(fork.id)
+
+    assert fork.raw["forked_from"] == {"run_id": run.id, "at_seq": 1}
+    assert (ended.status, ended.metadata) == ("completed", {"a": "b"})
+    assert [each.id for each in (await milepost.runs.list(forked_from=run.id)).items] == [fork.id]
+    assert (replayed.identical, replayed.divergence, replayed.agent) == (True, None, "demo")
+
+
+async def test_what_became_of_a_run_s_tool_calls_is_listed(milepost: Milepost) -> None:
+    run = await milepost.runs.create("demo", "What is 17 + 25?")
+    await milepost.runs.wait(run.id)
+
+    (call,) = (await milepost.runs.tool_calls(run.id, state="completed", tool="add")).items
+
+    assert (call.call_id, call.result, len(call.attempts)) == ("call_1_0", 42, 1)
+    assert await milepost.runs.tool_call(run.id, call.call_id) == call
+    assert (await milepost.runs.tool_calls(run.id, state="denied")).items == ()
+
+
 async def test_calls_that_are_the_client_s_own_are_answered_by_it(milepost: Milepost) -> None:
     said = 'call look {"at": "the left"}\ncall look {"at": "the right"}'
     run = await milepost.runs.create("parrot", said)
@@ -84,6 +108,24 @@ async def test_a_question_is_found_and_answered_once(milepost: Milepost) -> None
         await milepost.approvals.decide(question.id, "approve")
     assert (caught.value.status, caught.value.code) == (409, "approval_decided")
     assert (await milepost.runs.wait(run_id)).status == "completed"
+
+
+async def test_several_questions_are_answered_together_or_none_is(milepost: Milepost) -> None:
+    run_ids = [await parked(milepost) for _ in range(3)]
+    first, second, third = [
+        (await milepost.approvals.list(run_id=run_id, mine=True)).items[0] for run_id in run_ids
+    ]
+
+    withdrawn = await milepost.approvals.withdraw(third.id, reason="settled")
+    named = [{"approval_id": each.id, "decision": "deny"} for each in (first, second)]
+    late = {"approval_id": third.id, "decision": "approve"}
+    with pytest.raises(ApiError) as caught:
+        await milepost.approvals.decide_all([*named, late])
+    denied = await milepost.approvals.decide_all(named)
+
+    assert (withdrawn.status, withdrawn.comment) == ("withdrawn", "settled")
+    assert caught.value.code == "none_decided"
+    assert [each.status for each in denied] == ["denied", "denied"]
 
 
 async def test_an_agent_is_defined_changed_and_taken_away(milepost: Milepost) -> None:
@@ -143,6 +185,40 @@ async def test_a_budget_is_made_watched_changed_and_taken_away(milepost: Milepos
     assert (await milepost.budgets.list(metadata=mark)).items == ()
 
 
+async def test_a_sessions_rules_are_changed_asked_and_taken_away(milepost: Milepost) -> None:
+    session = await milepost.sessions.create(title="rules")
+    call = ("demo", "add", {"a": "1", "b": 2})
+    before = await milepost.policies.check(*call, session_id=session.id)
+
+    kept = await milepost.policies.put({"deny": [{"tool": "add", "reason": "no"}]}, session.id)
+    after = await milepost.policies.check(*call, session_id=session.id)
+    with pytest.raises(ApiError) as stale:
+        await milepost.policies.put({}, session.id, if_still=0)
+    read = await milepost.policies.get(session.id)
+    await milepost.policies.delete(session.id, if_still=kept.version)
+
+    assert (before.verdict, before.arguments) == ("allow", {"a": 1, "b": 2})
+    assert (after.verdict, after.reason) == ("deny", "session's policy: deny add: no")
+    assert stale.value.status == 412
+    assert read == kept
+    assert (await milepost.policies.get(session.id)).policy is None
+    assert (await milepost.policies.get()).scope == "tenant"
+
+
+async def test_grants_are_listed_and_those_that_are_not_there_are_named(
+    milepost: Milepost,
+) -> None:
+    session = await milepost.sessions.create(title="grants")
+
+    page = await milepost.grants.list(session_id=session.id, tool="add", active=True, limit=5)
+
+    assert (page.items, page.has_more) == ((), False)
+    for ask in (milepost.grants.get, milepost.grants.revoke):
+        with pytest.raises(ApiError) as missing:
+            await ask("gra_x")
+        assert (missing.value.status, missing.value.code) == (404, "grant_not_found")
+
+
 async def test_pages_are_turned_by_their_cursor(milepost: Milepost) -> None:
     mark = {"test": "pages"}
     runs = [await milepost.runs.create("demo", "hello", metadata=mark) for _ in range(3)]
@@ -153,3 +229,19 @@ async def test_pages_are_turned_by_their_cursor(milepost: Milepost) -> None:
     assert first.has_more
     assert not second.has_more
     assert [run.id for run in (*first.items, *second.items)] == [run.id for run in reversed(runs)]
+
+
+async def test_a_chat_waits_for_its_users_yes_and_acts_on_it_once(milepost: Milepost) -> None:
+    asked = await milepost.channels.send("sms", "c/1", "m1", text=MAIL, user="ann", agent="demo")
+    waiting = await milepost.channels.pending("sms", "c/1", user="ann")
+
+    yes = [
+        await milepost.channels.send("sms", "c/1", "m2", intent="confirm", user="ann", wait_s=20)
+        for _ in range(2)
+    ]
+
+    assert (asked.outcome, asked.pending) == ("started", waiting)
+    assert waiting is not None
+    assert waiting.kind == "approval"
+    assert yes[0] == yes[1]
+    assert (yes[0].outcome, yes[0].run_id, yes[0].pending) == ("confirmed", asked.run_id, None)

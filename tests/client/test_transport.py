@@ -34,6 +34,23 @@ async def test_a_post_whose_answer_was_lost_is_sent_again_under_the_same_key() -
     }  # fmt: skip
 
 
+async def test_the_first_of_the_failures_in_a_row_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        scripted([None, None, answer("200 OK", RUN), None, answer("200 OK", RUN)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        await client.runs.get("run_1")
+        assert len(caplog.records) == 1
+        await client.runs.get("run_1")
+
+    first, second = caplog.records
+    assert (first.name, first.levelname) == ("milepost.client", "WARNING")
+    assert first.getMessage().startswith(f"trying again: no answer from {server.base_url} (")
+    assert second.getMessage() == first.getMessage()
+
+
 async def test_two_posts_have_two_keys() -> None:
     async with (
         scripted([answer("202 Accepted", RUN)] * 2) as server,

@@ -22,8 +22,9 @@ from milepost.core.events import (
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.model import FinishReason
+from milepost.core.policy import NOBODY_COUNTED
 from milepost.core.repetition import ToolEffect
-from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
+from milepost.core.rulings import Ask, Counts, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.usage import Usage
 
 NOW_MS = 1_000_000
@@ -40,7 +41,10 @@ REFUSED = Failure("provider_refused", "no such model")
 
 def ruled(ruling: Callable[[ToolCall], Ruling] | Ruling, limits: Limits | None = None) -> Rules:
     """Return rules that give every call the same ruling, or the one that a function gives it."""
-    judge = ruling if callable(ruling) else lambda _: ruling
+
+    def judge(call: ToolCall, _: Counts = NOBODY_COUNTED, /) -> Ruling:
+        return ruling(call) if callable(ruling) else ruling
+
     return Rules(judge, limits or Limits())
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from milepost.core.canonical import call_digest
 from milepost.core.decide import decide
 from milepost.core.effects import AskApproval, CallTool, Effect, Record, ScreenCall
 from milepost.core.events import (
@@ -30,6 +31,11 @@ from tests.core.logs import (
 
 CALL = ToolCall("call_1_0", "refund", REFUND)
 CHANGED: dict[str, Json] = {"order": 8}
+EDITED = (
+    ToolCallScreened("call_1_0"),
+    asked(),
+    replace(approved(), arguments=CHANGED, digest=call_digest("refund", CHANGED)),
+)
 
 
 def screened(rules: Rules) -> Rules:
@@ -93,6 +99,63 @@ def test_what_a_person_approved_is_not_looked_at_again() -> None:
 
     [effect] = decided(screened(asking()), *log)
 
+    assert isinstance(effect, CallTool)
+
+
+def test_what_a_person_edited_is_looked_at_again() -> None:
+    [effect] = decided(screened(asking()), *EDITED)
+
+    assert effect == ScreenCall(replace(CALL, arguments=CHANGED), CHANGED)
+
+
+def test_an_edit_is_not_looked_at_where_nothing_is() -> None:
+    [effect] = decided(asking(), *EDITED)
+
+    assert isinstance(effect, CallTool)
+
+
+def test_an_edit_that_nobody_objects_to_is_made_with_its_approval() -> None:
+    log = (*EDITED, ToolCallScreening("call_1_0"), ToolCallScreened("call_1_0"))
+
+    [effect] = decided(screened(asking()), *log)
+
+    assert isinstance(effect, CallTool)
+    assert (effect.arguments, effect.approved_by) == (CHANGED, "ann")
+
+
+def test_an_edit_that_is_blocked_is_not_made_and_the_model_is_told_why() -> None:
+    seen = ToolCallScreened("call_1_0", blocked="the order is not the user's")
+    blocked = Failure("guardrail_blocked", "the order is not the user's")
+
+    assert decided(screened(asking()), *EDITED, ToolCallScreening("call_1_0"), seen) == [
+        Record((ToolCallFailed("call_1_0", blocked),))
+    ]
+
+
+def test_a_person_is_asked_again_of_what_the_guardrails_made_of_an_edit() -> None:
+    left: dict[str, Json] = {"order": 9}
+    log = (
+        *EDITED, ToolCallScreening("call_1_0"), ToolCallScreened("call_1_0", arguments=left)
+    )  # fmt: skip
+
+    [effect] = decided(screened(asking()), *log)
+
+    assert isinstance(effect, AskApproval)
+    assert effect.arguments == left
+    asked_again = replace(asked(), digest=effect.digest, arguments=left)
+    [made] = decided(screened(asking()), *log, asked_again, approved())
+    assert isinstance(made, CallTool)
+    assert made.arguments == left
+
+
+def test_a_look_at_an_edit_that_a_crash_interrupted_is_taken_again_and_its_approval_kept() -> None:
+    lost = (*EDITED, ToolCallScreening("call_1_0"), CRASHED)
+    seen = (ToolCallScreening("call_1_0"), ToolCallScreened("call_1_0"))
+
+    [look] = decided(screened(asking()), *lost)
+    [effect] = decided(screened(asking()), *lost, *seen)
+
+    assert isinstance(look, ScreenCall)
     assert isinstance(effect, CallTool)
 
 

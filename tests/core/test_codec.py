@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from milepost.core.codec import EVENTS, decode, encode
 from milepost.core.events import (
+    ChildRunEnded,
     Event,
     MessageAborted,
     MessageCompleted,
@@ -21,6 +22,7 @@ from milepost.core.events import (
     ToolCallRequested,
 )
 from milepost.core.json import INT_MAX, INT_MIN, Json
+from milepost.core.usage import Usage
 
 INTEGERS = st.integers(INT_MIN, INT_MAX)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -49,6 +51,8 @@ NAMES = {
     "artifact.created", "guardrail.triggered", "run.failing", "input.screening", "input.screened",
     "model.fell_back", "structured.retried", "loop.detected", "budget.warning", "budget.exceeded",
     "tool_call.screening", "tool_call.screened", "custom", "child_run.started", "child_run.ended",
+    "run.forked", "tool_call.counting", "tool_call.counted", "tool_call.checked",
+    "approval.escalated",
 }  # fmt: skip
 
 
@@ -120,6 +124,16 @@ def test_a_field_that_an_earlier_version_did_not_write_takes_its_default() -> No
     assert isinstance(event, MessageCompleted)
     assert event.first_delta_ms is None
     assert event.model == ""
+
+
+def test_a_child_of_an_earlier_version_called_no_tools_that_we_know_of() -> None:
+    data = '{"call_id":"call_1_0","run_id":"run_2","status":"completed","usage":{"model_calls":1}}'
+
+    event = decode("child_run.ended", data)
+
+    assert event == ChildRunEnded(
+        "call_1_0", "run_2", "completed", Usage(model_calls=1), below=Usage(), tool_calls=0
+    )
 
 
 def test_the_log_holds_exactly_the_events_that_clients_know() -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from milepost.core.agents import Limits, LoopDetection
 from milepost.core.decide import ROUTED, SKIPPED, UNAFFORDABLE, decide
-from milepost.core.effects import CallModel, CallTool, Effect, End, Record, ScreenInput
+from milepost.core.effects import CallModel, CallTool, Effect, End, Record, ScreenCall, ScreenInput
 from milepost.core.events import (
     BudgetExceeded,
     BudgetWarning,
+    ChildRunEnded,
     Event,
     Failure,
     InputMessage,
@@ -28,10 +29,13 @@ from milepost.core.events import (
     StructuredRetried,
     ToolCallCompleted,
     ToolCallFailed,
+    ToolCallScreened,
+    ToolCallScreening,
 )
 from milepost.core.messages import Message, ToolCall
 from milepost.core.rulings import AnswerRule, Fits, Misfits, Reject, Rules, Run
 from milepost.core.state import fold, transcript
+from milepost.core.usage import Usage
 from tests.core.logs import (
     CRASHED,
     NOW_MS,
@@ -114,6 +118,28 @@ def test_a_run_that_has_made_all_its_calls_may_still_answer() -> None:
     [effect] = decided(requesting(running(), DONE, StepCompleted(1)), within(max_tool_calls=1))
 
     assert isinstance(effect, CallModel)
+
+
+def test_calls_that_another_run_made_for_this_one_count_as_its_own() -> None:
+    ended = ChildRunEnded("call_1_0", "run_2", "completed", Usage(), tool_calls=2)
+    log = requesting(running(), ended, DONE, calls=2)
+
+    [call] = decided(log, within(max_tool_calls=4))
+    [over] = decided(log, within(max_tool_calls=3))
+
+    assert isinstance(call, CallTool)
+    assert over == Record((BudgetExceeded("run", "max_tool_calls", 3, 3),))
+
+
+def test_what_was_taken_below_a_run_that_this_one_started_is_taken() -> None:
+    used = Usage(input_tokens=1)
+    ended = ChildRunEnded("call_1_0", "run_2", "completed", used, below=Usage(input_tokens=2))
+
+    [over] = decided(
+        requesting(running(), ended, DONE, StepCompleted(1)), within(max_tokens=18)
+    )  # fmt: skip
+
+    assert over == Record((BudgetExceeded("run", "max_tokens", 18, 18),))
 
 
 def test_a_call_that_is_made_again_after_a_loss_counts_once() -> None:
@@ -309,6 +335,43 @@ def test_a_choice_that_cannot_be_made_goes_back_to_the_model() -> None:
     assert decided(requesting(), rules) == [
         Record((ToolCallFailed("call_1_0", unknown), StepCompleted(1)))
     ]
+
+
+def test_what_an_agent_chooses_is_looked_at_before_it_is_its_answer() -> None:
+    rules = replace(allowing(), routing_only=True, screens_calls=True)
+    looking = [ToolCallScreening(f"call_1_{index}") for index in range(2)]
+
+    looks = decided(requesting(calls=2), rules)
+
+    assert [type(look) for look in looks] == [ScreenCall, ScreenCall]
+    assert decided(requesting(*looking, calls=2), rules) == []
+    assert decided(requesting(*looking, ToolCallScreened("call_1_0"), calls=2), rules) == []
+
+
+def test_what_the_guardrails_refuse_is_no_choice_and_what_they_change_is_chosen_changed() -> None:
+    rules = replace(allowing(), routing_only=True, screens_calls=True)
+    seen = (
+        ToolCallScreened("call_1_0", blocked="not yours"),
+        ToolCallScreened("call_1_1", arguments={"order": 8}),
+    )
+    refused = ToolCallFailed("call_1_0", Failure("guardrail_blocked", "not yours"))
+
+    assert decided(requesting(*seen, calls=2), rules) == [Record((refused,))]
+    [effect] = decided(requesting(*seen, refused, calls=2), rules)
+
+    assert isinstance(effect, End)
+    assert isinstance(effect.event, RunCompleted)
+    assert effect.event.output.parsed == {
+        "calls": [{"name": "refund", "arguments": {"order": 8}}]
+    }  # fmt: skip
+
+
+def test_where_the_guardrails_refuse_every_choice_the_model_is_asked_again() -> None:
+    rules = replace(allowing(), routing_only=True, screens_calls=True)
+    refused = ToolCallFailed("call_1_0", Failure("guardrail_blocked", "not yours"))
+    log = requesting(ToolCallScreened("call_1_0", blocked="not yours"), refused)
+
+    assert decided(log, rules) == [Record((StepCompleted(1),))]
 
 
 def test_what_can_be_chosen_is_even_if_something_else_cannot() -> None:

@@ -26,7 +26,10 @@ from milepost.core.events import (
     RunCompleted,
     StepStarted,
     Terminal,
+    ToolCallChecked,
     ToolCallCompleted,
+    ToolCallCounted,
+    ToolCallDenied,
     ToolCallFailed,
     ToolCallInterrupted,
     ToolCallRequested,
@@ -37,7 +40,16 @@ from milepost.core.events import (
 from milepost.core.messages import Message
 from milepost.core.state import State, fold, transcript
 from milepost.core.usage import Usage
-from tests.core.world import BY_CLIENT, DEADLINE_MS, GATED, MAX_STEPS, VARIANTS, World
+from tests.core.world import (
+    BY_CLIENT,
+    DEADLINE_MS,
+    GATED,
+    MAX_STEPS,
+    OFTEN,
+    RATED,
+    VARIANTS,
+    World,
+)
 
 E = TypeVar("E", bound=Event)
 
@@ -104,25 +116,55 @@ def test_every_run_ends_with_exactly_one_terminal_event(world: World) -> None:
 
 @SETTINGS
 @given(worlds())
-def test_a_call_that_may_not_be_repeated_is_begun_at_most_once(world: World) -> None:
+def test_a_call_that_may_not_be_repeated_is_begun_once_unless_a_person_says_it_did_not_happen(
+    world: World,
+) -> None:
     once = Counter(event.call_id for event in of(world, ToolCallStarted) if event.effect == "once")
     executed = Counter(call.call.id for call in world.executed if call.effect == "once")
+    said = [each for each in of(world, ApprovalDecided) if each.decision == "not_happened"]
+    wanted_again = Counter(each.call_id for each in said)
 
-    assert all(times == 1 for times in once.values())
-    assert all(times == 1 for times in executed.values())
+    assert all(times <= 1 + wanted_again[call_id] for call_id, times in once.items())
+    assert all(times <= 1 + wanted_again[call_id] for call_id, times in executed.items())
+
+
+@SETTINGS
+@given(worlds())
+def test_a_checkable_call_is_made_again_only_where_it_is_known_not_to_have_acted(
+    world: World,
+) -> None:
+    known = [each.call_id for each in of(world, ToolCallChecked) if each.found == "absent"]
+    known += [e.call_id for e in of(world, ApprovalDecided) if e.decision == "not_happened"]
+    begun = Counter(e.call_id for e in of(world, ToolCallStarted) if e.effect == "checkable")
+
+    assert all(times <= 1 + Counter(known)[call_id] for call_id, times in begun.items())
+
+
+@SETTINGS
+@given(worlds())
+def test_a_call_that_a_rule_counts_is_judged_by_its_count(world: World) -> None:
+    counted = {each.call_id: each.counts for each in of(world, ToolCallCounted)}
+
+    for call in world.executed:
+        if call.call.name in RATED:
+            assert call.call.name in counted[call.call.id]
+            often = counted[call.call.id][call.call.name] > OFTEN
+            asked = any(each.call_id == call.call.id for each in of(world, ApprovalDecided))
+            assert asked or not often
 
 
 @SETTINGS
 @given(worlds())
 def test_a_gated_call_runs_only_with_the_arguments_that_were_approved(world: World) -> None:
     shown = {event.call_id: event.digest for event in of(world, ApprovalRequested)}
-    decided = {event.call_id: event for event in of(world, ApprovalDecided)}
+    decided = {
+        event.call_id: event for event in of(world, ApprovalDecided) if event.decision == "approve"
+    }
 
     for call in world.executed:
         assert call.call.name not in {"banned", "unknown"}
         if call.call.name in GATED:
             answer = decided[call.call.id]
-            assert answer.decision == "approve"
             approved = answer.digest or shown[call.call.id]
             assert call_digest(call.call.name, call.arguments) == approved
 
@@ -156,6 +198,14 @@ def test_no_part_of_a_log_leaves_an_orphan_in_the_transcript(world: World) -> No
     for cut in range(len(world.log) + 1):
         state = fold(world.log[:cut])
         assert orphans(transcript(state)) == []
+
+
+@SETTINGS
+@given(worlds())
+def test_of_every_call_that_was_begun_the_log_says_at_last_what_came_of_it(world: World) -> None:
+    told = named(world, ToolCallCompleted, ToolCallFailed, ToolCallDenied)
+
+    assert named(world, ToolCallStarted).keys() <= told.keys()
 
 
 @SETTINGS

@@ -1,15 +1,33 @@
 """Verdicts: the strictest list that names a tool has the word."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.core.policy import Judgement, Policy, Verdict, judge
+from milepost.core.arguments import ArgumentMatch
+from milepost.core.policy import (
+    Asked,
+    Grant,
+    Judgement,
+    Policy,
+    Rate,
+    Rule,
+    Standing,
+    Terms,
+    Verdict,
+)
+from milepost.core.policy import judge as judged
 
 CLERK = Policy(deny=("delete_*",), ask=("send_*", "delete_later"), allow=("get_*", "send_ping"))
 GLOBS = st.lists(st.sampled_from(["get_*", "send_*", "*_email", "get_mail", "*", "x"])).map(tuple)
 POLICIES = st.builds(Policy, GLOBS, GLOBS, GLOBS)
 TOOLS = st.sampled_from(["get_mail", "send_email", "send_ping", "x", "y"])
+
+
+def judge(policy: Policy | None, tool: str, *, gated: bool) -> Judgement:
+    return judged(policy, Asked(tool, gated=gated))
 
 
 @pytest.mark.parametrize(
@@ -25,14 +43,15 @@ TOOLS = st.sampled_from(["get_mail", "send_email", "send_ping", "x", "y"])
     ],
 )
 def test_deny_goes_before_ask_and_ask_before_allow(tool: str, verdict: str, reason: str) -> None:
-    assert judge(CLERK, tool, gated=False) == Judgement(Verdict(verdict), reason)
+    judgement = judge(CLERK, tool, gated=False)
+
+    assert (judgement.verdict, judgement.reason) == (Verdict(verdict), reason)
 
 
 def test_without_a_policy_only_the_tools_own_gate_counts() -> None:
     assert judge(None, "refund", gated=False).verdict is Verdict.ALLOW
-    assert judge(None, "refund", gated=True) == Judgement(
-        Verdict.ASK, "tool: refund requires approval"
-    )
+    gated = judge(None, "refund", gated=True)
+    assert (gated.verdict, gated.reason) == (Verdict.ASK, "tool: refund requires approval")
 
 
 def test_a_policy_that_says_nothing_asks_for_everything() -> None:
@@ -41,7 +60,7 @@ def test_a_policy_that_says_nothing_asks_for_everything() -> None:
 
 @given(st.none() | POLICIES, TOOLS)
 def test_a_gate_never_makes_a_verdict_milder(policy: Policy | None, tool: str) -> None:
-    strictness = [Verdict.ALLOW, Verdict.ASK, Verdict.DENY]
+    strictness: list[Verdict | None] = [Verdict.ALLOW, Verdict.ASK, Verdict.DENY]
     open_, gated = (judge(policy, tool, gated=gate).verdict for gate in (False, True))
 
     assert strictness.index(gated) >= strictness.index(open_)
@@ -57,3 +76,193 @@ def test_a_longer_deny_list_denies_no_less(
 
     if judge(policy, tool, gated=False).verdict is Verdict.DENY:
         assert judge(stricter, tool, gated=False).verdict is Verdict.DENY
+
+
+LEVELS = st.none() | POLICIES
+STRICTNESS: list[Verdict | None] = [Verdict.ALLOW, Verdict.ASK, Verdict.DENY]
+
+
+def standing(tenant: Policy | None, session: Policy | None, *grants: Grant) -> Standing:
+    return Standing(tenant, session, grants)
+
+
+def to(tool: str, digest: str | None = None) -> Grant:
+    return Grant("gra_1", tool, digest, "user:ann", 2**53)
+
+
+def denies(policy: Policy | None, tool: str) -> bool:
+    return judge(policy, tool, gated=False).verdict is Verdict.DENY
+
+
+@given(LEVELS, LEVELS, LEVELS, TOOLS, st.booleans())
+def test_levels_together_deny_whatever_one_of_them_denies(
+    tenant: Policy | None, session: Policy | None, agent: Policy | None, tool: str, granted: bool
+) -> None:
+    grants = (to(tool),) if granted else ()
+
+    together = judged(agent, Asked(tool), standing(tenant, session, *grants)).verdict
+
+    assert (together is Verdict.DENY) == any(denies(p, tool) for p in (tenant, session, agent))
+
+
+@given(LEVELS, LEVELS, LEVELS, TOOLS)
+def test_a_level_that_allows_nothing_makes_nothing_milder(
+    tenant: Policy | None, session: Policy | None, agent: Policy | None, tool: str
+) -> None:
+    strict = None if tenant is None else replace(tenant, allow=())
+
+    without = judged(agent, Asked(tool), standing(None, session)).verdict
+    with_it = judged(agent, Asked(tool), standing(strict, session)).verdict
+
+    assert STRICTNESS.index(with_it) >= STRICTNESS.index(without)
+
+
+@given(LEVELS, LEVELS, TOOLS, TOOLS, st.booleans())
+def test_a_grant_opens_its_own_tool_alone_and_no_deny(
+    tenant: Policy | None, agent: Policy | None, tool: str, granted: str, gated: bool
+) -> None:
+    asked = Asked(tool, gated=gated)
+    without = judged(agent, asked, standing(tenant, None))
+    with_it = judged(agent, asked, standing(tenant, None, to(granted)))
+
+    if without.verdict is Verdict.DENY or tool != granted:
+        assert with_it == without
+    else:
+        assert with_it.verdict is Verdict.ALLOW
+
+
+@pytest.mark.parametrize(("digest", "verdict"), [("one", "allow"), ("other", "ask"), ("", "ask")])
+def test_a_grant_of_one_call_opens_no_call_with_other_arguments(digest: str, verdict: str) -> None:
+    asked = Asked("send_mail", digest=digest)
+
+    judgement = judged(CLERK, asked, standing(None, None, to("send_mail", "one")))
+
+    assert judgement.verdict == Verdict(verdict)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [Terms(required=2), Terms(approvers=("user:bob",)), Terms(self_approval=False)],
+    ids=["two", "named", "somebody else"],
+)
+def test_a_grant_of_a_tool_answers_nothing_that_not_anybody_may_answer(terms: Terms) -> None:
+    policy = Policy(ask=(Rule("pay", (ArgumentMatch("cents", minimum=100),), terms=terms), "pay"))
+    small, large = Asked("pay", {"cents": 5}, "small"), Asked("pay", {"cents": 500}, "large")
+    anything, this = standing(None, None, to("pay")), standing(None, None, to("pay", "large"))
+
+    assert judged(policy, small, anything).verdict is Verdict.ALLOW
+    assert judged(policy, large, anything).verdict is Verdict.ASK
+    assert judged(policy, large, this).verdict is Verdict.ALLOW
+
+
+def test_where_several_rules_ask_all_their_terms_hold() -> None:
+    two = Terms(required=2, ttl_s=60)
+    finance = Terms(approvers=("scope:finance", "user:bob"), on_timeout="fail", ttl_s=600)
+    not_self = Terms(self_approval=False, remind_s=5, approvers=("user:bob", "user:eve"))
+    tenant, agent = (
+        Policy(ask=(Rule("pay", terms=finance),)),
+        Policy(ask=(Rule("pay", terms=two), Rule("p*", terms=not_self))),
+    )
+
+    judgement = judged(agent, Asked("pay"), standing(tenant, None))
+
+    assert judgement.terms == Terms(2, ("user:bob",), False, 60, "fail", (), 5)
+    assert judgement.reason == "policy: ask pay"
+
+
+def test_of_two_rules_that_name_others_the_tenants_has_the_word() -> None:
+    tenant = Policy(ask=(Rule("pay", terms=Terms(approvers=("user:ann",))),))
+    agent = Policy(ask=(Rule("pay", terms=Terms(approvers=("user:bob",))),))
+
+    assert judged(agent, Asked("pay"), standing(tenant, None)).terms.approvers == ("user:ann",)
+
+
+@pytest.mark.parametrize(
+    ("list_name", "verdict"), [("deny", "deny"), ("deny_when", "deny"), ("ask", "ask")]
+)
+def test_what_forbids_or_asks_needs_one_element_and_what_allows_needs_all(
+    list_name: str, verdict: str
+) -> None:
+    outside, inside = ArgumentMatch("to", "*@evil.com"), ArgumentMatch("to", "*@acme.com")
+    policy = Policy(**{list_name: (Rule("mail", (outside,)),)}, allow=("mail",))
+    asked = Asked("mail", {"to": ["a@acme.com", "b@evil.com"]})
+
+    assert judged(policy, asked).verdict == Verdict(verdict)
+    assert judged(Policy(allow=(Rule("mail", (inside,)),)), asked).verdict is Verdict.ASK
+
+
+def test_a_rule_wants_all_of_its_arguments() -> None:
+    rule = Rule("pay", (ArgumentMatch("cents", minimum=100), ArgumentMatch("note", absent=True)))
+
+    judgement = judged(Policy(deny_when=(rule,)), Asked("pay", {"cents": 500}))
+
+    said = "policy: deny_when pay where cents is 100 or more and note is absent"
+    assert (judgement.verdict, judgement.reason) == (Verdict.DENY, said)
+    allowing = Policy(deny_when=(rule,), allow=("*",))
+    assert judged(allowing, Asked("pay", {"cents": 500, "note": "x"})).verdict is Verdict.ALLOW
+    assert judged(allowing, Asked("pay", {"cents": 5})).verdict is Verdict.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("glob", "tool", "fitting"),
+    [
+        ("agent:*", "agent:clerk", True),
+        ("agent:*", "agent_clerk", False),
+        ("files__*", "files__read", True),
+        ("files__*", "Files__read", False),
+        ("*__delete_*", "files__delete_all", True),
+        ("delete_?", "delete_1", True),
+        ("[a-c]dd", "add", True),
+        ("add", "\u0430dd", False),
+        ("add*", "add\n", True),
+        ("", "", True),
+    ],
+)
+def test_a_glob_takes_a_name_letter_by_letter(glob: str, tool: str, fitting: bool) -> None:
+    verdict = judge(Policy(deny=(glob,)), tool, gated=False).verdict
+
+    assert (verdict is Verdict.DENY) is fitting
+
+
+def test_an_unknown_look_alike_is_asked_about_whatever_its_twin_may_do() -> None:
+    assert judge(Policy(allow=("add",)), "\u0430dd", gated=False).verdict is Verdict.ASK
+
+
+OFTEN = Rule("pay", rate=Rate(3, 60))
+
+
+@given(st.integers(1, 9))
+def test_a_rate_fits_from_the_call_on_that_is_one_too_many(count: int) -> None:
+    policy = Policy(ask=(OFTEN,), allow=("pay",))
+    (wanted,) = judged(policy, Asked("pay")).counts
+
+    judgement = judged(policy, Asked("pay"), counts={wanted.key: count})
+
+    assert judgement.verdict is (Verdict.ASK if count > 3 else Verdict.ALLOW)
+
+
+def test_one_count_serves_all_rules_that_count_the_same() -> None:
+    policy = Policy(deny=(Rule("pay", rate=Rate(9, 60)),), ask=(OFTEN,), allow=("pay",))
+    (wanted,) = judged(policy, Asked("pay")).counts
+
+    assert wanted.most == 10
+    verdicts = [
+        judged(policy, Asked("pay"), counts={wanted.key: count}).verdict for count in (3, 4, 10)
+    ]
+    assert verdicts == [Verdict.ALLOW, Verdict.ASK, Verdict.DENY]
+
+
+def test_what_no_rule_with_a_rate_is_about_is_not_counted() -> None:
+    large = Rule("pay", (ArgumentMatch("cents", minimum=100),), Rate(3, 60))
+
+    assert judged(Policy(deny=(large,)), Asked("pay", {"cents": 5})).counts == ()
+    assert judged(Policy(deny=(OFTEN,)), Asked("add")).counts == ()
+
+
+def test_the_reason_of_a_rule_is_told_with_where_it_stands() -> None:
+    rule = Rule("pay", reason="the books are closed")
+
+    of_session = judged(None, Asked("pay"), standing(None, Policy(deny=(rule,))))
+
+    assert of_session.reason == "session's policy: deny pay: the books are closed"
+    assert (of_session.level, of_session.list_name) == ("session", "deny")

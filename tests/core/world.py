@@ -7,16 +7,27 @@ and a crash loses whatever was in hand, as it does for a worker that dies.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Literal
 
 from milepost.core import ids
 from milepost.core.agents import Agent, Compression, Limits, LoopDetection
 from milepost.core.canonical import call_digest
-from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
+from milepost.core.effects import (
+    CallModel,
+    CallTool,
+    CheckCall,
+    CompressResult,
+    CountCall,
+    ScreenCall,
+    ScreenInput,
+)
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
+    ApprovalWithdrawn,
     Event,
     Failure,
+    Found,
     InputMessage,
     InputScreened,
     MessageAborted,
@@ -30,7 +41,9 @@ from milepost.core.events import (
     RunRetrying,
     RunStarted,
     RunWaiting,
+    ToolCallChecked,
     ToolCallCompleted,
+    ToolCallCounted,
     ToolCallFailed,
     ToolCallRequested,
     ToolCallScreened,
@@ -39,11 +52,14 @@ from milepost.core.events import (
 from milepost.core.json import Json
 from milepost.core.messages import Message, ToolCall, ToolKind
 from milepost.core.model import FinishReason
+from milepost.core.policy import NOBODY_COUNTED, Counted
 from milepost.core.prompt import prompt
 from milepost.core.repetition import ToolEffect
 from milepost.core.rulings import (
     AnswerRule,
     Ask,
+    Count,
+    Counts,
     Fits,
     Misfits,
     Refuse,
@@ -78,14 +94,21 @@ EFFECTS: Mapping[str, ToolEffect] = {
     "scan": "once",
     "sign": "once",
     "close": "idempotent",
+    "book": "checkable",
+    "note": "transactional",
+    "cap": "once",
 }
 GATED = frozenset({"mail", "ping", "sign"})
+RATED = frozenset({"cap", "note"})
+OFTEN = 2
 BY_CLIENT = frozenset({"scan", "sign"})
 TERMINAL = frozenset({"close"})
 OPENINGS = frozenset(
     {
         "input.screening",
         "tool_call.screening",
+        "tool_call.counting",
+        "tool_call.interrupted",
         "message.started",
         "tool_call.started",
         "tool_result.compressing",
@@ -94,14 +117,16 @@ OPENINGS = frozenset(
 TOOLS = (*EFFECTS, "banned", "unknown")
 
 
-def judge(call: ToolCall) -> Ruling:
-    """Rule by the tool's name alone; coercion adds a default that the model left out."""
+def judge(call: ToolCall, counts: Counts = NOBODY_COUNTED, /) -> Ruling:
+    """Rule by the tool's name, and by how often; coercion adds a default that was left out."""
     if call.name == "unknown":
         return Reject(Failure("unknown_tool", "there is no such tool"))
     if call.name == "banned":
         return Refuse("policy", "policy: deny banned")
     arguments = {"times": 1, **call.arguments}
-    if call.name in GATED:
+    if call.name in RATED and call.name not in counts:
+        return Count(arguments, (Counted(call.name, "tenant", 60, 1_000),))
+    if call.name in GATED or counts.get(call.name, 0) > OFTEN:
         return Ask(arguments, EFFECTS[call.name], "policy: ask")
     return Run(arguments, EFFECTS[call.name])
 
@@ -122,10 +147,13 @@ VARIANTS = (
     RULES,
     replace(RULES, parallel_tools=False),
     replace(RULES, routing_only=True),
+    replace(RULES, routing_only=True, screens_calls=True),
     replace(RULES, answer=AnswerRule(_fits_at_even_messages, 2)),
     replace(RULES, loop_detection=LoopDetection(repeat=2, stall=2, ping_pong=2)),
     replace(RULES, loop_detection=LoopDetection(repeat=2, action="stop")),
     replace(RULES, screens_input=True, screens_calls=True),
+    replace(RULES, on_unknown=lambda _: "ask"),
+    replace(RULES, on_unknown=lambda _: "fail", screens_calls=True),
     replace(RULES, limits=replace(RULES.limits, max_tool_calls=2)),
     replace(RULES, limits=replace(RULES.limits, max_model_calls=2, warn_at=0.5)),
     replace(
@@ -222,6 +250,10 @@ class World:
                 self.executed.append(effect)
             case CompressResult():
                 assert len(effect.content) == effect.opening.chars
+            case CheckCall():
+                assert EFFECTS[effect.call.name] == "checkable"
+            case CountCall():
+                assert [each.key for each in effect.wanted] == [effect.call.name]
             case ScreenInput() | ScreenCall():
                 assert not self.state.messages_started or isinstance(effect, ScreenCall)
 
@@ -284,6 +316,11 @@ class World:
                 used = Usage(model_calls=1)
                 told = ToolResultCompressed(call.id, "short", opening.chars, opening.model, used)
                 self.go_on([told])
+            case CountCall(call):
+                often = self.chance.randrange(1, 2 * OFTEN)
+                self.go_on([ToolCallCounted(call.id, {call.name: often})])
+            case CheckCall(call):
+                self.go_on(self._checked(call))
             case ScreenInput():
                 self.go_on([self._screened()])
             case ScreenCall():
@@ -400,6 +437,12 @@ class World:
             case _:
                 return ToolCallScreened(call_id, usage=Usage(model_calls=1))
 
+    def _checked(self, call: ToolCall) -> list[Event]:
+        found: Found = self.chance.choice(("found", "absent", "unknown"))
+        checked = ToolCallChecked(call.id, found)
+        done = ToolCallCompleted(call.id, {"did": call.name}, 1)
+        return [checked, done] if found == "found" else [checked]
+
     def _brought(self) -> list[Event]:
         return [ToolCallCompleted(self.chance.choice(self.awaited), "brought", 1)]
 
@@ -407,9 +450,12 @@ class World:
         asked = [call for call in self.state.calls.values() if call.status is CallStatus.ASKED]
         call = self.chance.choice(asked)
         approval_id, call_id = str(call.approval_id), call.call.id
+        if call.asking == "outcome":
+            return self._told_outcome(approval_id, call_id)
         match 3 if self.script else self.chance.randrange(4):
             case 0:
-                return ApprovalExpired(approval_id, call_id)
+                then: Literal["deny", "fail"] = self.chance.choice(("deny", "fail"))
+                return ApprovalExpired(approval_id, call_id, then)
             case 1:
                 return ApprovalDecided(approval_id, call_id, "deny", "ann", "no")
             case 2:
@@ -420,3 +466,16 @@ class World:
                 )
             case _:
                 return ApprovalDecided(approval_id, call_id, "approve", "ann")
+
+    def _told_outcome(self, approval_id: str, call_id: str) -> Event:
+        match 0 if self.script else self.chance.randrange(5):
+            case 0:
+                return ApprovalExpired(approval_id, call_id)
+            case 1:
+                return ApprovalWithdrawn(approval_id, call_id, "ann", "never mind")
+            case 2:
+                return ApprovalDecided(approval_id, call_id, "happened", "ann", result="it did")
+            case 3:
+                return ApprovalDecided(approval_id, call_id, "not_happened", "ann")
+            case _:
+                return ApprovalDecided(approval_id, call_id, "stop", "ann")

@@ -16,7 +16,7 @@ AGENTS = """
 name = "clerk"
 model = "openai/directed"
 instructions = "Do as you are told."
-tools = ["charge", "reserve", "refund", "look_up"]
+tools = ["charge", "reserve", "refund", "look_up", "book", "count"]
 
 [[agents]]
 name = "lead"

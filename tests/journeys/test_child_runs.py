@@ -34,7 +34,7 @@ async def test_an_agent_answers_with_what_another_one_said(installation: Install
     child = await server.whole(str(started["run_id"]))
     assert_sound(child)
     assert of(child, "run.queued")[0]["parent"] == {
-        "run_id": run["id"], "call_id": "call_1_0", "depth": 1,
+        "run_id": run["id"], "call_id": "call_1_0", "depth": 1, "session_id": run["session_id"],
     }  # fmt: skip
 
 

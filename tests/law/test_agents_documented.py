@@ -1,23 +1,28 @@
 """The pages of agents and models name what agents and providers may say, no more and no less."""
 
 import ast
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import get_args
 
+from milepost import Agent as InProcess
+from milepost.agent.asking import RunOptions
 from milepost.core.agents import Limits
 from milepost.core.guardrails import RailSpec
 from milepost.guardrails.patterns import REACH_MAX
 from milepost.providers.providers_file import _Declared
 from milepost.runtime.agent_spec import AgentSpec, LimitsSpec
 from milepost.runtime.guardrail_spec import PLACES, RAILS_MAX
-from tests.law.pages import ROOT, text_of
+from tests.law.pages import ROOT, prose_of, text_of
 
 AGENTS = ROOT / "docs" / "agents.md"
 MODELS = ROOT / "docs" / "models.md"
 GUARDRAILS = ROOT / "docs" / "guardrails.md"
+PYTHON = ROOT / "docs" / "python.md"
 
 _CODE = re.compile(r"`([^`]+)`")
+_WORD = re.compile(r"\w+")
 
 
 def table(page_text: str, heading: str) -> list[list[str]]:
@@ -41,6 +46,14 @@ def test_every_field_of_an_agent_is_told() -> None:
     told = [name for row in table(text_of(AGENTS), "Field") for name in named_in(row[0])]
 
     assert sorted(told) == sorted(AgentSpec.model_fields)
+
+
+def test_every_field_of_an_agent_in_python_is_told_and_every_option_of_a_run() -> None:
+    fields = [field.name for field in dataclasses.fields(InProcess) if field.init]
+
+    told = {word for code in named_in(prose_of(PYTHON)) for word in _WORD.findall(code)}
+
+    assert sorted({*fields, *RunOptions.__annotations__} - told) == []
 
 
 def test_every_limit_is_told_with_its_default() -> None:

@@ -15,13 +15,21 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from starlette.routing import Route
 
-from milepost.api.approvals import ApprovalDecision, ApprovalDecisions
+from milepost.api.approval_bodies import (
+    ApprovalDecision,
+    ApprovalDecisions,
+    ApprovalWithdrawal,
+)
 from milepost.api.batch_items import BatchItem
 from milepost.api.batches import BatchCancel
 from milepost.api.budgets import BudgetChange, BudgetCreate, BudgetLimits
+from milepost.api.channels import ChannelMessage
 from milepost.api.new_batches import BatchCreate
 from milepost.api.new_runs import OtherMessageBody, RunCreate, UserMessageBody
 from milepost.api.partials import PARTIAL
+from milepost.api.policies import PolicyBody, PolicyCheck
+from milepost.api.run_forks import RunFork
+from milepost.api.run_replays import RunReplay
 from milepost.api.runs import RunCancel
 from milepost.api.secrets import SecretValue
 from milepost.api.service import Api
@@ -29,10 +37,17 @@ from milepost.api.sessions import SessionChange, SessionCreate
 from milepost.api.tool_calls import ToolCallCreate
 from milepost.api.tool_permissions import ToolPermissionsBody
 from milepost.api.tool_results import ToolResult, ToolResults
+from milepost.api.webhooks import (
+    WebhookChange,
+    WebhookCreate,
+    WebhookSecretRotate,
+    WebhookSend,
+)
 from milepost.core.codec import EVENTS
 from milepost.core.spans import SpanKind, SpanStatus
+from milepost.core.webhooks import TYPES
 from milepost.live.hub import TextKind
-from milepost.runtime.agent_spec import AgentSpec, CacheSpec, LimitsSpec, PolicySpec
+from milepost.runtime.agent_spec import AgentSpec, CacheSpec, LimitsSpec
 from milepost.runtime.credentials import SCOPES, KeySpec
 from milepost.runtime.guardrail_spec import (
     CoherenceSpec,
@@ -44,6 +59,7 @@ from milepost.runtime.guardrail_spec import (
     RegexSpec,
     TopicsSpec,
 )
+from milepost.runtime.policy_spec import PolicySpec
 from milepost.runtime.tool_source import ClientSource, HttpSource, McpSource, OpenApiSource
 from milepost.settings import Settings
 from milepost.tools.declaration import ClientToolSpec
@@ -71,6 +87,7 @@ UNSEEN = {
     "invalid_tool",
     "misconfigured",
     "no_keys",
+    "statement_refused",
     "part_died",
     "run_not_completed",
     "secret_unreadable",
@@ -165,7 +182,7 @@ def test_every_part_of_the_contract_is_used() -> None:
     }
 
     # What a stream carries is named in words: OpenAPI 3.1 cannot describe it.
-    streamed = {"BatchEvent", "StreamEvent"}
+    streamed = {"ApprovalEvent", "BatchEvent", "StreamEvent"}
     assert parts - used == {f"#/components/schemas/{name}" for name in streamed}
 
 
@@ -238,6 +255,7 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("AgentChange", AgentSpec),
         ("ApprovalDecision", ApprovalDecision),
         ("ApprovalDecisions", ApprovalDecisions),
+        ("ApprovalWithdrawal", ApprovalWithdrawal),
         ("BudgetChange", BudgetChange),
         ("BudgetCreate", BudgetCreate),
         ("BudgetLimits", BudgetLimits),
@@ -245,6 +263,7 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("BatchCreate", BatchCreate),
         ("BatchItem", BatchItem),
         ("Cache", CacheSpec),
+        ("ChannelMessage", ChannelMessage),
         ("Coherence", CoherenceSpec),
         ("Guardrails", GuardrailsSpec),
         ("InjectionRail", InjectionSpec),
@@ -258,6 +277,8 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("PythonRail", PythonRailSpec),
         ("RegexRail", RegexSpec),
         ("RunCancel", RunCancel),
+        ("RunFork", RunFork),
+        ("RunReplay", RunReplay),
         ("RunCreate", RunCreate),
         ("SecretValue", SecretValue),
         ("SessionChange", SessionChange),
@@ -270,9 +291,15 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("OpenApiToolSource", OpenApiSource),
         ("ToolCallCreate", ToolCallCreate),
         ("TopicsRail", TopicsSpec),
+        ("PolicyCheck", PolicyCheck),
+        ("PolicyPut", PolicyBody),
         ("ToolPermissionsPut", ToolPermissionsBody),
         ("ToolResult", ToolResult),
         ("ToolResults", ToolResults),
+        ("WebhookChange", WebhookChange),
+        ("WebhookCreate", WebhookCreate),
+        ("WebhookSecretRotate", WebhookSecretRotate),
+        ("WebhookSend", WebhookSend),
     ],
 )
 def test_a_body_is_promised_with_the_fields_that_are_taken(
@@ -289,6 +316,10 @@ def test_a_body_is_promised_with_the_fields_that_are_taken(
 
 def test_the_scopes_are_promised() -> None:
     assert set(SCHEMAS["Scope"]["enum"]) == set(SCOPES)
+
+
+def test_the_types_of_events_that_webhooks_are_told_of_are_promised() -> None:
+    assert set(SCHEMAS["WebhookMessageType"]["enum"]) == TYPES
 
 
 def test_the_types_of_a_trace_s_steps_are_promised() -> None:

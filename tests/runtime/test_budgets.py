@@ -14,6 +14,7 @@ from milepost.core.errors import FencedError, ProviderError
 from milepost.core.events import (
     BudgetExceeded,
     BudgetWarning,
+    ChildRunStarted,
     MessageAborted,
     RunCompleted,
     RunFailed,
@@ -24,12 +25,16 @@ from milepost.core.events import (
 )
 from milepost.core.model import CacheHit, Finished, Provider, Spent, TextDelta
 from milepost.core.usage import Usage
+from milepost.providers.payload import TOKENS_MAX
+from milepost.providers.price_file import DOLLARS_MAX
 from milepost.providers.pricing import Pricing
 from milepost.providers.scripted import Script, Scripted, calling, saying
 from milepost.providers.tariff import Tariff, plain_tariff
 from milepost.runtime.budgets import FRESH_MS, TenantBudgets
+from milepost.runtime.definitions import encode_definition
 from milepost.runtime.demands import ANSWER_TOKENS
 from milepost.runtime.drive import Drive
+from milepost.store import agents
 from milepost.store import budgets as kept_budgets
 from milepost.store.amounts import Amounts
 from milepost.store.budgets import BudgetEdit, BudgetRow
@@ -44,6 +49,7 @@ from tests.store.conftest import serving
 CUT = ProviderError("the stream broke", code="provider_stream_cut")
 REFUSED = ProviderError("no such model", code="provider_refused", status=400)
 PRICED = Pricing(own={"test/model": plain_tariff(Decimal(1), Decimal(2), None, None)})
+DEAREST = Decimal(DOLLARS_MAX)
 HOUR_MS = 3_600_000
 
 
@@ -306,6 +312,17 @@ async def test_a_call_that_broke_off_counts_with_all_that_was_reserved(shop: Wor
     assert counted.tokens >= 200
 
 
+async def test_a_reply_that_took_as_much_as_can_be_said_ends_its_run(shop: Workshop) -> None:
+    budget = await kept(shop.store, cost_nanos=10**12)
+    dear = Pricing(own={"test/model": plain_tariff(DEAREST, DEAREST, None, None)})
+    much = Usage(TOKENS_MAX, TOKENS_MAX)
+
+    run_id = await driven(shop, [[TextDelta("Hi"), Spent(much), Finished("stop")]], pricing=dear)
+
+    assert (await shop.row(run_id)).status == "completed"
+    assert (await spent(shop, budget)).cost_nanos == 2 * TOKENS_MAX * 10**9
+
+
 async def test_a_cancelled_call_counts_with_all_that_was_reserved(shop: Workshop) -> None:
     budget = await kept(shop.store, model_calls=1)
     model = Held()
@@ -408,6 +425,64 @@ async def test_a_budget_holds_for_whom_it_names(
     )
 
     assert (await shop.row(run_id)).status == ("incomplete" if hits else "completed")
+
+
+# --- Agents that call agents ---
+
+SCRIBE = Agent("agt_2", 1, "scribe", "test/model", tools=("agent:scribe",))
+ASK = calling(("agent:scribe", {"input": "Write it down."}))
+
+
+async def asking(shop: Workshop, **run: Any) -> str:
+    """Drive a run to where it has asked another agent, and return its id."""
+    work = agents.create(
+        TENANT, "scribe", encode_definition(SCRIBE), agent_id="agt_2", now_ms=shop.clock()
+    )
+    await shop.store.write(work)
+    lead = replace(shop.agent(), tools=("agent:scribe",))
+    return await driven(shop, [ASK], agent=lead, **run)
+
+
+async def asked(shop: Workshop, session_id: str, deep: int = 1) -> None:
+    """Have an agent in the session ask another, and so on, the last of which says something."""
+    await asking(shop, session_id=session_id, session_is_new=True)
+    for said in (*[ASK] * (deep - 1), saying("Written.")):
+        means = shop.means([said], budgets=budgets_of(shop), pricing=PRICED)
+        drive = await shop.driving(await shop.claim(), SCRIBE, means)
+        await asyncio.wait_for(drive.run(), TIMEOUT_S)
+
+
+@pytest.mark.parametrize("value", [None, "ses_ann"])
+@pytest.mark.parametrize("deep", [1, 3])
+async def test_what_a_run_has_others_do_counts_in_its_session(
+    shop: Workshop, value: str | None, deep: int
+) -> None:
+    budget = await kept(shop.store, scope="session", scope_value=value, model_calls=9)
+
+    await asked(shop, "ses_ann", deep)
+
+    [counter] = await counters(shop.store, budget)
+    assert (counter.key.scope_value, counter.spent.model_calls) == ("ses_ann", deep + 1)
+
+
+async def test_a_call_of_an_agent_is_a_call_of_a_tool(shop: Workshop) -> None:
+    budget = await kept(shop.store, model_calls=None, tool_calls=9)
+
+    await asked(shop, "ses_ann", deep=3)
+
+    assert await spent(shop, budget) == Amounts(tool_calls=3)
+
+
+async def test_an_agent_that_may_not_be_called_any_more_starts_no_run(shop: Workshop) -> None:
+    budget = await kept(shop.store, model_calls=None, tool_calls=0)
+
+    run_id = await asking(shop)
+
+    log = await shop.log(run_id)
+    assert of(log, BudgetExceeded) == [BudgetExceeded(budget.id, "tool_calls", 0, 0)]
+    assert not of(log, ChildRunStarted)
+    [ended] = of(log, RunIncomplete)
+    assert ended.reason == "budget"
 
 
 async def test_the_tightest_of_several_budgets_holds(shop: Workshop) -> None:

@@ -9,6 +9,7 @@ from milepost.core.agents import Agent, StopRule
 from milepost.core.effects import CallTool
 from milepost.core.errors import ConflictError
 from milepost.core.events import (
+    BudgetExceeded,
     ChildRunEnded,
     ChildRunStarted,
     Event,
@@ -24,6 +25,7 @@ from milepost.core.events import (
 from milepost.core.ids import child_run_id
 from milepost.core.messages import Message, ToolCall
 from milepost.core.model import Finished, TextDelta
+from milepost.core.policy import Policy
 from milepost.core.state import State, evolve
 from milepost.core.usage import Usage
 from milepost.providers.scripted import Scripted, calling, saying
@@ -109,6 +111,12 @@ async def test_the_child_sees_its_task_alone_and_knows_whose_it_is(
     assert (queued.parent.run_id, queued.parent.call_id, queued.parent.depth) == (
         run_id, "call_1_0", 1,
     )  # fmt: skip
+
+
+async def test_the_child_stands_in_its_parents_lane(shop: Workshop, scribe: Agent) -> None:
+    run_id = await shop.driven(Scripted([ASK]), agent=lead(shop), lane=-5)
+
+    assert (await child_of(shop, run_id)).lane == -5
 
 
 async def test_the_model_is_told_what_the_agent_is_for(shop: Workshop, scribe: Agent) -> None:
@@ -245,6 +253,81 @@ async def test_the_bounds_of_a_run_are_its_childrens_too(shop: Workshop, scribe:
     assert (await shop.used(run_id)).input_tokens == 30, "and its bill is its own"
 
 
+async def test_the_tools_that_children_call_are_within_the_bounds_of_a_run(
+    shop: Workshop, scribe: Agent
+) -> None:
+    limits = replace(AT_ONCE, max_tool_calls=3)
+    twice = calling(("agent:scribe", {"input": "One."}), ("agent:scribe", {"input": "Two."}))
+    agent = lead(shop, limits=limits)
+    adder = replace(scribe, tools=("add",), limits=AT_ONCE)
+    run_id = await shop.driven(Scripted([ASK]), agent=agent)
+    child = await child_of(shop, run_id)
+
+    await shop.go_on([calling(("add", {"a": 1, "b": 2})), saying("3.")], add, agent=adder)
+    await shop.go_on(Scripted([twice]), agent=agent)
+
+    [queued] = of(await shop.log(child.id), RunQueued)
+    assert queued.bounds.max_tool_calls == 2
+    log = await shop.log(run_id)
+    [ended] = of(log, ChildRunEnded)
+    assert ended.tool_calls == 1
+    assert len(of(log, ChildRunStarted)) == 2, "there was one call left for two"
+    assert of(log, BudgetExceeded) == [BudgetExceeded("run", "max_tool_calls", 3, 3)]
+
+
+async def test_children_leave_a_call_for_each_that_their_parent_may_still_make(
+    shop: Workshop, scribe: Agent
+) -> None:
+    asking = calling(("agent:scribe", {"input": "Write it down."}), ("add", {"a": 1, "b": 2}))
+    agent = replace(
+        shop.agent(add, policy=Policy(ask=("add",), allow=("*",))),
+        tools=("agent:scribe", "add"),
+        limits=replace(AT_ONCE, max_tool_calls=5),
+    )
+
+    run_id = await shop.driven(Scripted([asking]), add, agent=agent)
+
+    [queued] = of(await shop.log((await child_of(shop, run_id)).id), RunQueued)
+    assert queued.bounds.max_tool_calls == 3
+
+
+async def test_what_grandchildren_took_counts_for_all_above_them(
+    shop: Workshop, scribe: Agent
+) -> None:
+    agent, middle = lead(shop), replace(scribe, tools=("agent:scribe",), limits=AT_ONCE)
+    deepest = replace(scribe, tools=("add",), limits=AT_ONCE)
+    used = Usage(input_tokens=30)
+    run_id = await shop.driven(Scripted([ASK]), agent=agent)
+    await shop.go_on(Scripted([ASK]), agent=middle)
+    add_up = calling(("add", {"a": 1, "b": 2}), usage=used)
+    await shop.go_on([add_up, saying("3.", usage=used)], add, agent=deepest)
+
+    await shop.go_on(Scripted([saying("3, it says.")]), agent=middle)
+    await shop.go_on(Scripted([saying("3.")]), agent=agent)
+
+    [ended] = of(await shop.log(run_id), ChildRunEnded)
+    assert (ended.tool_calls, ended.below.input_tokens) == (2, 60)
+    assert ended.usage.input_tokens == 20, "that of its own two messages"
+
+
+async def test_a_child_that_was_ended_from_outside_tells_what_it_took_all_the_same(
+    shop: Workshop, scribe: Agent
+) -> None:
+    agent = lead(shop)
+    run_id = await shop.driven(Scripted([ASK]), agent=agent)
+    asking = replace(shop.agent(add, policy=Policy(ask=("*",))), name="scribe")
+    await shop.go_on(Scripted([calling(("add", {"a": 1, "b": 2}))]), add, agent=asking)
+    [asked] = await shop.pending()
+    await shop.decide(asked)
+    await shop.go_on(Scripted([calling(("add", {"a": 1, "b": 2}))]), add, agent=asking)
+
+    await cancel_run(shop.ports, Cancellation(TENANT, (await child_of(shop, run_id)).id, "ann"))
+    await shop.go_on(Scripted([saying("Never mind.")]), agent=agent)
+
+    [ended] = of(await shop.log(run_id), ChildRunEnded)
+    assert (ended.status, ended.tool_calls) == ("cancelled", 1)
+
+
 async def test_a_run_that_is_cancelled_stops_its_children(shop: Workshop, scribe: Agent) -> None:
     run_id = await parked(shop, lead(shop))
     child = await child_of(shop, run_id)
@@ -299,8 +382,9 @@ async def test_the_sweeper_tells_a_parent_whom_nobody_told(shop: Workshop, scrib
     run_id = await parked(shop, agent)
     journal = await load(await shop.claim(), scribe, shop.means([]))
     end = RunCompleted(Output("Written."), Usage())
-    change = ending(end, shop.clock())
-    await journal.append(journal.stamp(end), state=evolve(journal.state, end), change=change)
+    state = evolve(journal.state, end)
+    change = ending(end, state, shop.clock())
+    await journal.append(journal.stamp(end), state=state, change=change)
     assert (await shop.row(run_id)).status == "waiting", "the worker died before it could tell"
     with pytest.raises(ConflictError, match="wait for it"):
         await shop.store.write(sessions.delete(TENANT, journal.claim.session_id))

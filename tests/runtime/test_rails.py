@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
-from milepost.core.agents import Agent, Compression
+from milepost.core.agents import Agent, Compression, StructuredOutput
+from milepost.core.canonical import call_digest
 from milepost.core.errors import ProviderError
 from milepost.core.events import (
     CacheHit,
@@ -17,6 +19,7 @@ from milepost.core.events import (
     InputScreened,
     MessageCompleted,
     ReasoningCompleted,
+    RunCompleted,
     RunIncomplete,
     ToolCallCompleted,
     ToolCallFailed,
@@ -55,6 +58,7 @@ from milepost.live.hub import LiveText
 from milepost.providers.catalog import Catalog
 from milepost.providers.scripted import Script, Scripted, calling, saying
 from milepost.store import usage
+from milepost.store.approvals import Edit
 from milepost.store.usage import UsageFilter
 from milepost.tools import ToolContext, tool
 from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Workshop, of
@@ -153,6 +157,11 @@ def guarded(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Guarded:
 def replying(*deltas: Delta, reason: str = "stop") -> Script:
     """Return a reply of these deltas."""
     return [*deltas, Spent(Usage(10, 5)), Finished(reason)]  # type: ignore[arg-type]
+
+
+def edit_of(tool: str, **arguments: str) -> Edit:
+    """Return the call as an approver wants it."""
+    return Edit(orjson.dumps(arguments).decode(), call_digest(tool, {**arguments}), tool)
 
 
 def stepped_in(
@@ -297,6 +306,22 @@ async def test_an_answer_that_must_be_seen_whole_is_shown_only_at_its_end(
     assert "message.delta" not in guarded.shown
 
 
+@pytest.mark.parametrize("escaped", [r"ann\u0040example.com", r"ann@\u0065xample.com", MAIL])
+async def test_no_escape_hides_what_a_structured_answer_says(
+    guarded: Guarded, escaped: str
+) -> None:
+    text = f'{{"to": "{escaped}"}}'
+    model = Scripted([replying(*map(TextDelta, text))])
+    wanted = StructuredOutput({"type": "object"})
+
+    run_id = await guarded.driven(model, Guardrails(output=(PiiRail(),)), response_format=wanted)
+
+    [ended] = await guarded.log(run_id, RunCompleted)
+    assert ended.output.parsed == {"to": "[email]"}
+    assert ended.output.text == '{"to": "[email]"}'
+    assert ended.output.text.startswith(guarded.shown["message.delta"])
+
+
 async def test_held_output_is_shown_only_at_its_end_and_a_blocked_one_not_at_all(
     guarded: Guarded,
 ) -> None:
@@ -427,6 +452,55 @@ async def test_a_person_is_asked_of_what_the_rails_made_of_a_call(guarded: Guard
 
     assert '"[email]"' in asked.arguments
     assert SENT == ["[email]"]
+
+
+async def asked_and_edited(guarded: Guarded, rails: Guardrails, to: str) -> str:
+    """Return the id of a run whose call a person wants made, but to somebody else."""
+    run_id = await guarded.driven(Scripted([calling(("send", {"to": "bob"}))]), rails, policy=ASK)
+    [asked] = await guarded.shop.pending()
+    await guarded.shop.decide(asked, edit=edit_of("send", to=to))
+    return run_id
+
+
+async def test_a_call_that_a_person_has_edited_passes_the_rails_as_well(guarded: Guarded) -> None:
+    rails = Guardrails(tool_arguments=(PiiRail(action="block"),))
+    run_id = await asked_and_edited(guarded, rails, MAIL)
+
+    model = Scripted([saying("Sorry.")])
+    await guarded.go_on(model, rails, policy=ASK)
+
+    refusal = "the guardrail pii refused it: an e-mail address"
+    assert SENT == []
+    assert await guarded.log(run_id, ToolCallScreened) == [
+        ToolCallScreened("call_1_0"), ToolCallScreened("call_1_0", blocked=refusal)
+    ]  # fmt: skip
+    assert model.requests[0].messages[-1].content == f"Error (guardrail_blocked): {refusal}"
+
+
+async def test_who_has_edited_a_call_is_asked_of_what_the_rails_made_of_that(
+    guarded: Guarded,
+) -> None:
+    rails, model = Guardrails(tool_arguments=(PiiRail(),)), Scripted([saying("Done.")])
+    await asked_and_edited(guarded, rails, MAIL)
+    await guarded.go_on(model, rails, policy=ASK)
+    [again] = await guarded.shop.pending()
+    await guarded.shop.decide(again)
+
+    await guarded.go_on(model, rails, policy=ASK)
+
+    assert '"[email]"' in again.arguments
+    assert SENT == ["[email]"]
+
+
+async def test_the_calls_that_an_agent_only_chooses_pass_the_rails(guarded: Guarded) -> None:
+    model = Scripted([calling(("send", {"to": MAIL}))])
+
+    run_id = await guarded.driven(
+        model, Guardrails(tool_arguments=(PiiRail(),)), routing_only=True
+    )  # fmt: skip
+
+    [completed] = await guarded.log(run_id, RunCompleted)
+    assert completed.output.parsed == {"calls": [{"name": "send", "arguments": {"to": "[email]"}}]}
 
 
 async def test_what_policy_denies_is_looked_at_by_nobody(guarded: Guarded) -> None:

@@ -2,9 +2,15 @@
 
 import pytest
 
-from milepost.core.events import GuardrailTriggered, RunCompleted, ToolCallCompleted, ToolCallFailed
+from milepost.core.events import (
+    Custom,
+    GuardrailTriggered,
+    RunCompleted,
+    ToolCallCompleted,
+    ToolCallFailed,
+)
 from milepost.providers.scripted import Scripted, calling, saying
-from milepost.tools import tool
+from milepost.tools import ToolContext, tool
 from tests.runtime.workshop import Workshop, of
 
 PAGES = {
@@ -29,6 +35,15 @@ def fetch_unscreened(page: str) -> dict[str, str]:
 def fetch_gone(page: str) -> str:
     """Fetch a page that is not there."""
     raise LookupError(f"404: {PAGES[page]}")
+
+
+@tool(effect="read", screen_output=True)
+async def read_aloud(page: str, context: ToolContext) -> str:
+    """Read a page, and tell of it."""
+    context.emit("read", {"page": PAGES[page]})
+    for word in PAGES[page].split(" "):
+        context.progress(f"{word} ")
+    return "Read."
 
 
 @tool(terminal=True, screen_output=True)
@@ -85,6 +100,21 @@ async def test_an_error_that_addresses_the_model_is_replaced_as_well(shop: Works
     assert "404: Sunny. The previous" in benign.error.message
     assert [event.call_id for event in of(log, GuardrailTriggered)] == [hostile.call_id]
     assert "eve@example.com" not in str(log)
+
+
+@pytest.mark.parametrize(("page", "shown"), [("hostile", ""), ("benign", PAGES["benign"])])
+async def test_what_a_tool_says_while_it_runs_is_screened_like_its_result(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, page: str, shown: str
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(shop.hub, "write", lambda *wrote: said.append(wrote[-1]))
+
+    run_id = await shop.driven([calling(("read_aloud", {"page": page})), []], read_aloud)
+
+    log = await shop.log(run_id)
+    assert "".join(said).strip() == shown
+    assert [each.value for each in of(log, Custom)] == ([{"page": shown}] if shown else [])
+    assert len(of(log, GuardrailTriggered)) == (0 if shown else 1)
 
 
 async def test_a_terminal_result_is_screened_before_it_is_the_answer(shop: Workshop) -> None:

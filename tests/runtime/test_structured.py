@@ -1,5 +1,6 @@
 """Answers that fit a JSON Schema: how a model learns of it, and how its answer is read."""
 
+import orjson
 import pytest
 
 from milepost.core.agents import Limits, StructuredOutput
@@ -56,6 +57,16 @@ def test_an_answer_that_does_not_fit_says_where(text: str, why: str) -> None:
     assert why in read.error
 
 
+def test_an_answer_keeps_its_own_order() -> None:
+    nested: dict[str, Json] = {"type": "object", "properties": {"here": SCHEMA}}
+    said = '{"wind":3,"here":{"degrees":-3,"city":"Oslo"},"sky":null}'
+
+    read = answer_rule(StructuredOutput(nested)).read(said)
+
+    assert isinstance(read, Fits)
+    assert orjson.dumps(read.value).decode() == said
+
+
 def test_a_bare_array_is_an_answer_too() -> None:
     wanted = StructuredOutput({"type": "array", "items": {"type": "integer"}})
 
@@ -83,6 +94,19 @@ def test_a_pattern_that_could_keep_everybody_waiting_is_refused(pattern: str) ->
 )
 def test_a_pattern_that_is_soon_judged_is_taken(pattern: str) -> None:
     require_judged({"properties": {"a": {"type": "string", "pattern": pattern}}})
+
+
+@pytest.mark.timeout(10)
+def test_a_long_answer_keeps_nobody_waiting_for_a_pattern_that_may_begin_anywhere() -> None:
+    long = orjson.dumps("a" * 50_000).decode()
+
+    read = answer_rule(StructuredOutput({"type": "string", "pattern": "[a-z]*1"})).read(long)
+
+    assert isinstance(read, Misfits)
+    assert "at most 10000 characters, as the pattern [a-z]*1 does not begin with ^" in read.error
+    for pattern in ("^[a-z]*$", r"\w", "a{2,20}"):
+        taken = answer_rule(StructuredOutput({"type": "string", "pattern": pattern})).read(long)
+        assert isinstance(taken, Fits)
 
 
 # --- Running ---

@@ -29,6 +29,9 @@ from milepost.runtime.history import History
 from milepost.runtime.journal import Ports
 from milepost.runtime.means import Means
 from milepost.runtime.stored_children import StoredChildren
+from milepost.runtime.stored_rates import StoredRates
+from milepost.runtime.stored_transactions import StoredTransactions
+from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.store import approvals, log, queue, runs, schema, usage
 from milepost.store.address import SqliteAddress
 from milepost.store.approvals import ApprovalFilter, ApprovalRow, Decided, Decision, Edit
@@ -163,6 +166,9 @@ class Workshop:
             lease=self.lease,
             lease_wait_s=0.0,
             children=StoredChildren(self.ports),
+            standing_of=TenantPolicies(self.store, clock=self.ports.clock).of,
+            rates=StoredRates(self.store),
+            transactions=StoredTransactions(self.store),
         )
         return replace(means, **changes)
 

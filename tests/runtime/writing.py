@@ -73,7 +73,7 @@ class Run:
     async def end(self) -> None:
         """End the run."""
         event = RunCompleted(Output("done"), Usage())
-        await self.write(event, change=ending(event, now_ms()))
+        await self.write(event, change=ending(event, self.journal.state, now_ms()))
 
 
 async def claimed(store: Store, hub: Hub) -> Run:

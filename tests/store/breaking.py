@@ -1,10 +1,12 @@
 """An engine whose connection breaks when told to: before a request, or right after a commit."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from milepost.store.dialect import DialectName
 from milepost.store.engine import DatabaseUnavailableError, Engine
+from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
 T = TypeVar("T")
@@ -44,6 +46,15 @@ class BreakingEngine:
             self.absences, self.absences_after = self.absences_after, 0
             raise DatabaseUnavailableError("the connection broke")
         return result
+
+    @property
+    def transactions_max(self) -> int:
+        """Say how many transactions may stay open at once."""
+        return self._engine.transactions_max
+
+    def transaction(self, limit_s: float) -> AbstractAsyncContextManager[OpenTransaction]:
+        """Give a transaction of the real engine."""
+        return self._engine.transaction(limit_s)
 
     async def close(self) -> None:
         """Let go of every connection."""

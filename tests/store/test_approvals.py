@@ -6,7 +6,8 @@ import orjson
 import pytest
 
 from milepost.core.errors import ConflictError, InvalidError, NotFoundError
-from milepost.store import approvals, log, runs, schema
+from milepost.core.policy import PLAIN
+from milepost.store import approval_times, approvals, log, runs, schema
 from milepost.store.approvals import (
     ApprovalFilter,
     ApprovalRow,
@@ -59,6 +60,9 @@ def requiring(asked: NewApproval, required: int) -> Work[None]:
     yield _REQUIRE(approval_id=asked.id, required=required)
 
 
+PLAIN_TERMS = orjson.dumps(PLAIN).decode()
+
+
 async def test_a_question_is_found_as_it_was_asked(store: Store) -> None:
     asked = await asking(store, user="ann")
 
@@ -85,6 +89,9 @@ async def test_a_question_is_found_as_it_was_asked(store: Store) -> None:
         decided_ms=None,
         created_ms=asked.created_ms,
         expires_ms=asked.expires_ms,
+        terms=PLAIN_TERMS,
+        requester=asked.requester,
+        changed_ms=asked.created_ms,
     )
 
 
@@ -180,6 +187,7 @@ async def test_the_run_is_told_all_that_it_needs(store: Store) -> None:
         "comment": "no!",
         "arguments": None,
         "digest": None,
+        "result": None,
     }
 
 
@@ -335,6 +343,9 @@ async def test_an_edit_voids_earlier_votes_and_counts_as_its_editor_s(store: Sto
     assert (edited.approval.status, edited.approval.digest) == ("pending", EDIT.digest)
     assert stale == "digest_mismatch"
     assert (settled.approval.status, settled.approval.arguments) == ("approved", EDIT.arguments)
+    (letter,) = await letters(store, asked.run_id)
+    said = orjson.loads(letter.data)  # or the run would go on with what nobody approved
+    assert (said["arguments"], said["digest"]) == ({"to": "z@b.c"}, EDIT.digest)
 
 
 async def test_while_it_is_open_one_may_change_one_s_mind(store: Store) -> None:
@@ -353,14 +364,18 @@ async def test_while_it_is_open_one_may_change_one_s_mind(store: Store) -> None:
 async def test_what_nobody_answered_expires_and_wakes_its_run(store: Store) -> None:
     asked = await asking(store, expires_ms=1)
 
-    told = await store.write(approvals.expire_due(LATER_MS, 10))
+    told = await store.write(approval_times.expire_due(LATER_MS, 10))
 
     row = await store.read(approvals.find(TENANT, asked.id))
     (letter,) = await letters(store, asked.run_id)
     assert told == [(TENANT, asked.run_id)]
     assert (row.status, row.decided_ms, row.decided_by) == ("expired", LATER_MS, None)
     assert letter.kind == "approval_expired"
-    assert orjson.loads(letter.data) == {"approval_id": asked.id, "call_id": "call_1_0"}
+    assert orjson.loads(letter.data) == {
+        "approval_id": asked.id,
+        "call_id": "call_1_0",
+        "then": "deny",
+    }
     assert await status(store, asked.run_id) == "queued"
 
 
@@ -369,14 +384,14 @@ async def test_what_has_time_left_or_is_settled_does_not_expire(store: Store) ->
     decided = await asking(store)
     await decide(store, decided, Decision("deny", "ann"))
 
-    assert await store.write(approvals.expire_due(LATER_MS, 10)) == []
+    assert await store.write(approval_times.expire_due(LATER_MS, 10)) == []
 
 
 async def test_what_expired_does_so_once(store: Store) -> None:
     asked = await asking(store, expires_ms=1)
-    await store.write(approvals.expire_due(LATER_MS, 10))
+    await store.write(approval_times.expire_due(LATER_MS, 10))
 
-    again = await store.write(approvals.expire_due(LATER_MS, 10))
+    again = await store.write(approval_times.expire_due(LATER_MS, 10))
 
     assert again == []
     assert len(await letters(store, asked.run_id)) == 1
@@ -387,7 +402,7 @@ async def test_the_longest_due_expire_first_and_so_many_at_a_time(store: Store) 
     second = await asking(store, expires_ms=2)
     first = await asking(store, expires_ms=1)
 
-    told = [await store.write(approvals.expire_due(LATER_MS, 1)) for _ in range(3)]
+    told = [await store.write(approval_times.expire_due(LATER_MS, 1)) for _ in range(3)]
 
     assert told == [[(TENANT, first.run_id)], [(TENANT, second.run_id)], []]
 
@@ -397,7 +412,7 @@ async def test_a_run_with_several_questions_is_told_of_each(store: Store) -> Non
     asked = [an_approval(claim, call_id=f"call_1_{n}", expires_ms=1) for n in range(2)]
     await store.append(a_park(claim, approvals=tuple(asked)))
 
-    told = await store.write(approvals.expire_due(LATER_MS, 10))
+    told = await store.write(approval_times.expire_due(LATER_MS, 10))
 
     assert told == [(TENANT, claim.run_id)]
     found = await letters(store, claim.run_id)
@@ -412,4 +427,4 @@ async def test_expiry_of_a_run_that_ended_meanwhile_tells_nobody(store: Store) -
     ending = runs.Ending("cancelled", "{}", entries, head)
     await store.write(runs.end(row, ending, "append"))
 
-    assert await store.write(approvals.expire_due(LATER_MS, 10)) == []
+    assert await store.write(approval_times.expire_due(LATER_MS, 10)) == []

@@ -6,11 +6,11 @@ import pytest
 
 from milepost.core.errors import ConflictError, NotFoundError
 from milepost.store import budgets
-from milepost.store.amounts import Bounds
+from milepost.store.amounts import COUNT_MAX, NOTHING, Amounts, Bounds
 from milepost.store.budgets import BudgetEdit, BudgetFilter
 from milepost.store.records import Page
 from milepost.store.store import Store
-from tests.store.budgeting import a_call_of, counters, kept, place_in, reserving
+from tests.store.budgeting import a_call_of, counters, kept, place_in, reserving, settling
 from tests.store.making import NOW_MS, TENANT, held
 
 EDIT = BudgetEdit(Bounds(tokens=7), 0.5, '{"team":"b"}')
@@ -60,6 +60,19 @@ async def test_a_deleted_budget_is_gone_with_what_was_spent_of_it(store: Store) 
     assert await store.read(budgets.all_of(TENANT)) == (other,)
     assert await counters(store, row) == []
     assert len(await counters(store, other)) == 1
+
+
+async def test_a_counter_that_is_full_counts_no_further(store: Store) -> None:
+    row = await kept(store, model_calls=None, cost_nanos=5)
+    place, claim = place_in(row), await held(store)
+
+    for _ in range(2):
+        call = a_call_of(claim)
+        await store.write(reserving(call, place, takes=NOTHING))
+        await store.write(settling(call, place, billed=Amounts(cost_nanos=COUNT_MAX - 1)))
+
+    (counter,) = await counters(store, row)
+    assert counter.spent == Amounts(cost_nanos=COUNT_MAX)
 
 
 async def test_budgets_are_listed_by_what_they_are_about(store: Store) -> None:

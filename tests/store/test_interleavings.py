@@ -11,30 +11,42 @@ import psycopg
 import pytest
 from sqlalchemy import func, select
 
+from milepost.core.approvers import Approver
 from milepost.core.errors import ConflictError, FencedError, NotFoundError
+from milepost.core.policy import Terms
+from milepost.runtime.clock import now_ms
 from milepost.store import (
     agents,
+    approval_times,
     approvals,
     budgets,
+    grants,
     idempotency,
     log,
     new_runs,
+    policies,
     queue,
+    rates,
     reservations,
     runs,
     schema,
     secrets,
     sessions,
+    withdrawals,
 )
 from milepost.store.address import PostgresAddress
 from milepost.store.approvals import Decision
 from milepost.store.budgets import BudgetRow
 from milepost.store.dialect import text
 from milepost.store.engine import CollisionError
+from milepost.store.grants import GrantRow
 from milepost.store.idempotency import Asked
+from milepost.store.policies import PolicyRow
+from milepost.store.rates import Tally
 from milepost.store.records import Claim, InboxMovedError, NewApproval, NewRun, Request
 from milepost.store.reservations import Shortage
 from milepost.store.store import Store
+from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Statement, Work
 from tests.store.budgeting import (
     CALL,
@@ -62,6 +74,7 @@ from tests.store.making import (
     behind,
     claims,
     events,
+    finished,
     held,
     letters,
     next_claim,
@@ -412,12 +425,12 @@ async def test_a_decision_and_its_expiry_do_not_both_count(
         clock(at_ms=500)
         asked = await asking(store, expires_ms=1_000)
         decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
-        expiry = approvals.expire_due(NOW_MS, 10)
+        expiry = approval_times.expire_due(NOW_MS, 10)
         return Contest(asked.id, decision, expiry, meanwhile=lambda: clock(at_ms=1_001))
 
     won: set[str] = set()
     async for raced in every_order(prepare):
-        await store.write(approvals.expire_due(NOW_MS, 10))  # what was locked was skipped
+        await store.write(approval_times.expire_due(NOW_MS, 10))  # what was locked was skipped
         row = await store.read(approvals.find(TENANT, raced.subject))
         decided = not isinstance(raced.one, Exception)
         assert decided or raced.one.code == "approval_expired", raced
@@ -434,12 +447,12 @@ async def test_a_decision_that_comes_too_late_meets_its_expiry_without_a_knot(
     async def prepare() -> Contest[NewApproval]:
         asked = await asking(store, expires_ms=1)
         decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
-        return Contest(asked, decision, approvals.expire_due(NOW_MS, 10))
+        return Contest(asked, decision, approval_times.expire_due(NOW_MS, 10))
 
     async for raced in every_order(prepare):
         assert isinstance(raced.one, ConflictError), raced
         assert raced.one.code == "approval_expired", raced
-        skipped = await store.write(approvals.expire_due(NOW_MS, 10))
+        skipped = await store.write(approval_times.expire_due(NOW_MS, 10))
         assert [*raced.other, *skipped] == [(TENANT, raced.subject.run_id)], raced
         assert len(await letters(store, raced.subject.run_id)) == 1, raced
 
@@ -447,11 +460,75 @@ async def test_a_decision_that_comes_too_late_meets_its_expiry_without_a_knot(
 async def test_a_question_expires_once(store: Store, every_order: Orders) -> None:
     async def prepare() -> Contest[NewApproval]:
         asked = await asking(store, expires_ms=1)
-        return Contest(asked, approvals.expire_due(NOW_MS, 10), approvals.expire_due(NOW_MS, 10))
+        return Contest(
+            asked, approval_times.expire_due(NOW_MS, 10), approval_times.expire_due(NOW_MS, 10)
+        )
 
     async for raced in every_order(prepare):
         assert [*raced.one, *raced.other] == [(TENANT, raced.subject.run_id)], raced
         assert len(await letters(store, raced.subject.run_id)) == 1, raced
+
+
+async def test_a_decision_and_an_escalation_do_not_both_count(
+    store: Store, every_order: Orders, clock: Clock
+) -> None:
+    terms = Terms(
+        approvers=("key:ann",), ttl_s=4e9, on_timeout="escalate", escalate_to=("key:bob",)
+    )
+
+    async def prepare() -> Contest[str]:
+        clock(at_ms=500)
+        asked = await asking(store, expires_ms=1_000, terms=terms)
+        answer = Decision("approve", "ann", who=Approver("ann"))
+        decision = approvals.decide(TENANT, asked.id, answer, NOW_MS)
+        expiry = approval_times.expire_due(NOW_MS, 10)
+        return Contest(asked.id, decision, expiry, meanwhile=lambda: clock(at_ms=1_001))
+
+    won: set[str] = set()
+    async for raced in every_order(prepare):
+        await store.write(approval_times.expire_due(NOW_MS, 10))  # what was locked was skipped
+        row = await store.read(approvals.find(TENANT, raced.subject))
+        decided = not isinstance(raced.one, Exception)
+        assert decided or raced.one.code in {"approval_expired", "not_an_approver"}, raced
+        expected = ("approved", 0) if decided else ("pending", 1)
+        assert (row.status, row.escalated) == expected, raced
+        (letter,) = await letters(store, row.run_id)
+        assert letter.kind == ("approval" if decided else "approval_escalated"), raced
+        won.add(row.status)
+    assert won == {"approved", "pending"}
+
+
+async def test_a_decision_and_a_withdrawal_do_not_both_count(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        asked = await asking(store)
+        decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
+        taking = withdrawals.withdraw(TENANT, asked.id, Withdrawal("bob"), NOW_MS)
+        return Contest(asked.id, decision, taking)
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, ConflictError)
+        row = await store.read(approvals.find(TENANT, raced.subject))
+        decided = not isinstance(raced.one, Exception)
+        assert row.status == ("approved" if decided else "withdrawn"), raced
+        assert len(await letters(store, row.run_id)) == 1, raced
+
+
+async def test_two_votes_make_one_decision(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[str]:
+        asked = await asking(store, terms=Terms(required=2))
+        works = [
+            approvals.decide(TENANT, asked.id, Decision("approve", by, digest="sha256:1"), NOW_MS)
+            for by in ("ann", "bob")
+        ]
+        return Contest(asked.id, works[0], works[1])
+
+    async for raced in every_order(prepare):
+        row = await store.read(approvals.find(TENANT, raced.subject))
+        statuses = sorted(side.approval.status for side in (raced.one, raced.other))
+        assert (row.status, statuses) == ("approved", ["approved", "pending"]), raced
+        assert len(await letters(store, row.run_id)) == 1, raced
 
 
 async def test_a_question_expires_or_falls_away_with_its_run_but_not_both(
@@ -462,7 +539,7 @@ async def test_a_question_expires_or_falls_away_with_its_run_but_not_both(
         asked = an_approval(claim, expires_ms=1)
         await store.append(an_append(claim, approvals=(asked,)))
         finish = log.append([a_finish(claim, head=claim.head + 1)])
-        return Contest(asked, finish, approvals.expire_due(NOW_MS, 10))
+        return Contest(asked, finish, approval_times.expire_due(NOW_MS, 10))
 
     async for raced in every_order(prepare):
         row = await store.read(approvals.find(TENANT, raced.subject.id))
@@ -704,8 +781,27 @@ async def test_a_session_is_erased_while_somebody_decides_on_what_is_over(
         return Contest(asked.id, sessions.delete(TENANT, claim.session_id), decision)
 
     async for raced in every_order(prepare):
-        assert raced.one is None, raced
+        assert not isinstance(raced.one, Exception), raced
         assert isinstance(raced.other, (ConflictError, NotFoundError)), raced
+
+
+async def test_a_session_below_is_erased_or_gets_a_run_of_a_client_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[NewRun]:
+        top = await finished(store)
+        child = a_run(parent_run_id=top.run_id, parent_call_id="call_1_0")
+        await finished(store, child)
+        another = behind(child)
+        erasing = sessions.delete(TENANT, top.session_id)
+        return Contest(another, erasing, new_runs.create([another]))
+
+    async for raced in every_order(prepare):
+        (created,) = raced.other
+        erased = raced.subject.session_id in raced.one
+        assert erased == isinstance(created, NotFoundError), raced
+        if not erased:
+            assert await status(store, raced.subject.id) == "queued", raced
 
 
 # --- Budgets ---
@@ -862,3 +958,88 @@ _COUNTERS_OF, _RESERVATIONS_OF = (
     Statement(select(func.count()).where(table.c.budget_id == text("budget_id")))
     for table in (schema.budget_counters, schema.budget_reservations)
 )
+
+
+# --- Policies, grants and rates ---
+
+HOUR_MS = 3_600_000
+
+
+def counting(key: str, *, within_ms: int = HOUR_MS, more: Sequence[str] = ()) -> Work[Any]:
+    """Count another call as often as there are keys."""
+    tallies = [Tally(each, each, within_ms, 100) for each in (key, *more)]
+    return rates.count(TENANT, "run_1", an_id("call"), tallies)
+
+
+async def test_two_calls_are_not_counted_as_the_same_one(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[str]:
+        key = an_id("key")
+        return Contest(key, counting(key), counting(key))
+
+    async for raced in every_order(prepare):
+        assert sorted((raced.one[raced.subject], raced.other[raced.subject])) == [1, 2], raced
+
+
+async def test_calls_that_are_counted_alike_do_not_wait_for_each_other_for_ever(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        one, other = an_id("key"), an_id("key")
+        return Contest(one, counting(one, more=[other]), counting(other, more=[one]))
+
+    async for raced in every_order(prepare):
+        assert sorted(raced.one.values()) in ([1, 1], [2, 2]), raced
+        assert raced.one != raced.other, raced
+
+
+async def test_a_call_that_comes_while_old_counts_are_purged_is_counted(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        key = an_id("key")
+        await store.write(counting(key, within_ms=-2 * rates.KEPT_MS))
+        return Contest(key, rates.purge(now_ms()), counting(key))
+
+    async for raced in every_order(prepare):
+        assert raced.other == {raced.subject: 1}, raced
+        assert await store.write(counting(raced.subject)) == {raced.subject: 2}, raced
+
+
+async def test_two_first_policies_of_one_scope_are_not_both_kept(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[PolicyRow]:
+        before = PolicyRow(TENANT, an_id("ses"))
+        return Contest(before, policies.replace(before, "1"), policies.replace(before, "2"))
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, ConflictError)
+        (won,) = winners(raced.one, raced.other)
+        assert await store.read(policies.get(TENANT, raced.subject.scope)) == won, raced
+
+
+async def test_a_policy_is_replaced_or_removed_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[PolicyRow]:
+        scope = an_id("ses")
+        before = await store.write(policies.replace(PolicyRow(TENANT, scope), "1"))
+        return Contest(before, policies.replace(before, "2"), policies.remove(before))
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, ConflictError)
+        kept = await store.read(policies.get(TENANT, raced.subject.scope))
+        assert kept.policy == ("null" if isinstance(raced.one, Exception) else "2"), raced
+
+
+async def test_a_grant_is_taken_back_by_one_person(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[str]:
+        grant = GrantRow(an_id("gra"), TENANT, an_id("ses"), "pay", None, "apr_1", "ann", 1, 2**53)
+        await store.write(grants.add(grant))
+        works = [grants.revoke(TENANT, grant.id, by, NOW_MS) for by in ("bob", "eve")]
+        return Contest(grant.id, works[0], works[1])
+
+    async for raced in every_order(prepare):
+        (one, first), (other, second) = raced.one, raced.other
+        assert sorted((first, second)) == [False, True], raced
+        assert one == other, raced

@@ -12,21 +12,30 @@ from typing import Any, Protocol
 import psycopg
 import pytest
 
+from milepost.core.approvers import Approver
 from milepost.core.usage import Usage
 from milepost.store import (
     agents,
+    approval_rows,
+    approval_times,
     approvals,
     audit,
     batch_turns,
     batches,
     budget_counters,
     budgets,
+    chat_approvals,
+    conversations,
     engine_sqlite,
+    grants,
     idempotency,
     keys,
     log,
     new_runs,
+    pending,
+    policies,
     queue,
+    rates,
     reservations,
     runs,
     schema,
@@ -35,19 +44,28 @@ from milepost.store import (
     tool_usage,
     traces,
     usage,
+    votes,
+    webhook_deliveries,
+    webhooks,
+    withdrawals,
 )
 from milepost.store.address import PostgresAddress, SqliteAddress
 from milepost.store.amounts import Amounts
 from milepost.store.approvals import ApprovalFilter, Decision
 from milepost.store.batches import BatchFilter
 from milepost.store.budget_counters import CounterKey, Place
+from milepost.store.conversations import Delivery, ScopeKey
 from milepost.store.dialect import DialectName
 from milepost.store.engine_postgres import parameters
+from milepost.store.grants import GrantFilter
 from milepost.store.idempotency import Asked
+from milepost.store.pending import NewPending
+from milepost.store.rates import Tally
 from milepost.store.records import Claim, Page, Request, RunFilter, UsageRow
 from milepost.store.reservations import Holder
 from milepost.store.traces import TraceFilter
 from milepost.store.usage import UsageFilter
+from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Call, Rows, Work
 from tests.store.making import (
     NOW_MS,
@@ -64,14 +82,18 @@ from tests.store.making_batches import a_batch, an_offer, chunk
 GROWING = {
     "agent_versions", "agents", "approvals", "audit", "batch_items", "batches", "budget_counters",
     "budgets", "events", "idempotency", "inbox", "keys", "runs", "sessions", "spans", "usage",
-    "votes",
+    "votes", "webhook_deliveries",
+    "channel_messages", "conversations", "pending_actions",
 }  # fmt: skip
 # Each holds only what is not over, or a part of that.
 SMALL_INDEXES = {"ix_runs_ready", "ix_runs_owned", "ix_runs_timers", "ix_runs_blocked"} | {
     "uq_runs_active",
     "ix_approvals_expiry",
+    "ix_approvals_remind",
     "ix_batches_open",
     "ix_batch_items_started",
+    "ix_webhook_deliveries_due",
+    "ix_webhook_deliveries_waiting",
 }
 
 _RUN = (
@@ -87,6 +109,9 @@ _BATCH = (
     "INSERT INTO batches (id, tenant, agent_id, agent, agent_version, status, concurrency,"
     " queued_event, total) VALUES ('{}', 'acme', 'agt_1', 'clerk', 1, '{}', 2, '', 3)"
 )
+_DELIVERY = """INSERT INTO webhook_deliveries (id, tenant, webhook_id, type, status, due_ms)
+    VALUES ('{}', 'acme', 'whk_1', 'custom', '{}', 1)"""
+
 _PRESENT = (
     "INSERT INTO workers (id, until_ms) VALUES ('worker', 9000000000000)",
     "INSERT INTO sessions (id, tenant) VALUES ('ses_1', 'acme')",
@@ -96,6 +121,11 @@ _PRESENT = (
     _RUN.format("blocked", "ses_1", "blocked"),
     _RUN.format("queued", "ses_2", "queued"),
     _RUN.format("scheduled", "ses_2", "scheduled"),
+    _RUN.format("over", "ses_3", "completed"),
+    _RUN.format("below", "ses_5", "completed"),
+    "INSERT INTO sessions (id, tenant) VALUES ('ses_5', 'acme')",
+    """UPDATE runs SET ended_ms = 1, told_ms = 1, turn = 1,
+    parent_run_id = CASE WHEN id = 'below' THEN 'over' END WHERE status = 'completed'""",
     _RUN.format("stranded", "ses_4", "running").replace("'worker'", "'gone'"),
     """INSERT INTO events (run_id, seq, tenant, append_id, type, data)
     VALUES ('running', 1, 'acme', 'a', 'run.queued', '{}')""",
@@ -109,14 +139,47 @@ _PRESENT = (
     "INSERT INTO batch_items (batch_id, place, tenant, input) VALUES ('bat_open', 0, 'acme', '[]')",
     """INSERT INTO batch_items (batch_id, place, tenant, status, run_id)
     VALUES ('bat_open', 1, 'acme', 'started', 'running')""",
+    "INSERT INTO policies (tenant, scope, policy, version) VALUES ('acme', 'ses_1', '{}', 1)",
+    """INSERT INTO grants (id, tenant, session_id, tool, approval_id, granted_by, expires_ms)
+    VALUES ('gra_1', 'acme', 'ses_1', 'pay', 'apr_1', 'ann', 9000000000000)""",
+    "INSERT INTO rate_counters (tenant, key, ticks, until_ms) VALUES ('acme', 'pay', 1, 1)",
+    """INSERT INTO rate_marks (tenant, key, run_id, call_id, tick, until_ms)
+    VALUES ('acme', 'pay', 'running', 'call_0', 1, 9000000000000)""",
     """INSERT INTO budgets (id, tenant, scope, period, model_calls)
     VALUES ('bud_1', 'acme', 'tenant', 'total', 5)""",
+    """INSERT INTO webhooks (id, tenant, url, events, secret)
+    VALUES ('whk_1', 'acme', '', '["*"]', '')""",
+    """INSERT INTO outbox (id, tenant, type, run_id, seq, created_ms)
+    VALUES ('running:1', 'acme', 'run.queued', 'running', 1, 1)""",
+    """INSERT INTO conversations (tenant, channel, conversation, user_id, session_id)
+    VALUES ('acme', 'sms', 'c1', 'ann', 'ses_3')""",
+    """INSERT INTO channel_messages (tenant, channel, conversation, message_id, user_id, said_hash,
+    run_id) VALUES ('acme', 'sms', 'c1', 'm0', 'ann', 'h', 'over')""",
+    """INSERT INTO pending_actions (id, tenant, channel, conversation, user_id, run_id, call_id,
+    kind, preview, args, digest, user_prompt)
+    VALUES ('pnd_1', 'acme', 'sms', 'c1', 'ann', 'over', 'call_1', '', '', '{}', 'd', '')""",
+    _DELIVERY.format("whd_1", "pending"),
+    _DELIVERY.format("whd_2", "dead"),
 )
 CLAIM = Claim("running", TENANT, "ses_1", "agt_1", 1, None, 1, 1, 0, 0, "{}", None, None)
 USED = UsageRow(2, "ses_1", "clerk", "m", None, "{}", 1, Usage())
 CALL = Holder(TENANT, "running", 1, "msg_1")
 PLACE = Place(CounterKey("bud_1", "", 0), "bct_1")
+TALLY = Tally("often", "pay", 3_600_000, 4)
 ASKED = Asked(TENANT, Request("POST /v1/agents", "key", "hash"), "agt_2", NOW_MS)
+
+CHAT = ScopeKey(TENANT, "sms", "c1", "ann")
+HEARD = Delivery("ann", "h", "started", "ses_1", "running", 0, None)
+PUT_OFF = NewPending(
+    "pnd_2", CHAT, "running", "call_0", "refund", "Refund", "{}", "sha256:1", "Refund?", 60_000
+)
+
+
+def a_pending_row() -> pending.PendingRow:
+    return pending.PendingRow(
+        "pnd_1", TENANT, "sms", "c1", "ann", "running", "call_1", "refund", "Refund", "{}", "d",
+        "Refund?", "pending", None, None, None, 1, 1, None,
+    )  # fmt: skip
 
 
 def a_row(run_id: str, session_id: str, status: str) -> runs.RunRow:
@@ -166,7 +229,15 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "definition": lambda: agents.definition(TENANT, "agt_1", 1),
     "apply": lambda: agents.apply(TENANT, "clerk", "[]", agent_id="agt_2", now_ms=1),
     "decide": lambda: approvals.decide(TENANT, "apr_open", Decision("approve", "ann"), 1),
-    "expire": lambda: approvals.expire_due(1, 100),
+    "expire": lambda: approval_times.expire_due(1, 100),
+    "withdraw": lambda: withdrawals.withdraw(TENANT, "apr_open", Withdrawal("ann"), 1),
+    "remind": lambda: approval_times.remind_due(1, 100),
+    "changed": lambda: approval_rows.changed(TENANT, 1, "apr_1"),
+    "these": lambda: approval_rows.these(TENANT, ["apr_open"]),
+    "votes": lambda: votes.of_many(TENANT, ["apr_open"]),
+    "my inbox": lambda: approvals.search(
+        TENANT, ApprovalFilter("pending", mine=Approver("key_1", "ann")), Page(20)
+    ),
     "inbox of people": lambda: approvals.search(TENANT, ApprovalFilter("pending"), Page(20)),
     "key": lambda: keys.by_hash("hash"),
     "names": lambda: keys.names(TENANT, ["key_1"]),
@@ -193,7 +264,34 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "counters": lambda: budget_counters.present(TENANT, "bud_1", 0, Page(20)),
     "purge of counters": lambda: budget_counters.purge(NOW_MS),
     "delete a budget": lambda: budgets.delete(TENANT, "bud_1"),
+    "fan out": lambda: webhook_deliveries.fan_out(1),
+    "what is due for webhooks": lambda: webhook_deliveries.ready(["whk_2"], NOW_MS),
+    "claim deliveries": lambda: webhook_deliveries.claim({"whk_1": 4}, lease_ms=1, now_ms=NOW_MS),
+    "deliveries": lambda: webhook_deliveries.search(TENANT, "whk_1", Page(20)),
+    "purge of deliveries": lambda: webhook_deliveries.purge(NOW_MS),
+    "delete a webhook": lambda: webhooks.delete(TENANT, "whk_1"),
     "usage of a run": lambda: usage.total(TENANT, "running"),
+    "standing": lambda: policies.standing(TENANT, "ses_5"),
+    "whether anything stands": lambda: policies.exist(TENANT),
+    "a policy": lambda: policies.get(TENANT, "ses_1"),
+    "grants": lambda: grants.search(TENANT, GrantFilter(session_id="ses_1"), Page(20)),
+    "grants that hold": lambda: grants.search(TENANT, GrantFilter(active=True), Page(20)),
+    "revoke": lambda: grants.revoke(TENANT, "gra_1", "ann", NOW_MS),
+    "count": lambda: rates.count(TENANT, "running", "call_1", [TALLY]),
+    "foretell": lambda: rates.foretell(TENANT, [TALLY]),
+    "purge of counts": lambda: rates.purge(NOW_MS),
+    "take a message": lambda: conversations.take(CHAT, "m1", "h", NOW_MS),
+    "note a message": lambda: conversations.note(CHAT, "m0", HEARD),
+    "purge of messages": lambda: conversations.purge(NOW_MS),
+    "enter": lambda: conversations.enter(CHAT, "ses_1", NOW_MS),
+    "show": lambda: conversations.show(CHAT, "pnd_1", "d"),
+    "put off": lambda: pending.stash(PUT_OFF, 1),
+    "what is pending": lambda: pending.open_in(CHAT),
+    "answer": lambda: pending.answer(a_pending_row(), "confirmed", by="ann"),
+    "tighten": lambda: pending.tighten(TENANT, "pnd_1", 1),
+    "whether it is past": lambda: pending.is_past(TENANT, "pnd_1"),
+    "what waits in a session": lambda: chat_approvals.waiting_in(TENANT, "ses_1"),
+    "whom a session waits for": lambda: chat_approvals.run_of(TENANT, "ses_1"),
     "what was said": lambda: traces.said(TENANT, "running"),
     "tools of a run": lambda: tool_usage.grouped(TENANT, ["tool"], UsageFilter(run_id="running")),
     "tools of a day": lambda: tool_usage.grouped(
@@ -264,6 +362,8 @@ class Sqlite:
             "later",
             "old",
             "old_counters",
+            "old_marks",
+            "old_rates",
         }  # tables by other names
         return found is not None and found[1] in known and found[2] not in SMALL_INDEXES
 

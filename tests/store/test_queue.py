@@ -50,7 +50,8 @@ from tests.store.making import (
 
 
 async def test_a_claim_brings_what_a_worker_needs(store: Store) -> None:
-    run = await queued(store, a_run(user="ann", metadata='{"a":"b"}', trace_parent="00-1"))
+    labels = {"user": "ann", "metadata": '{"a":"b"}', "trace_parent": "00-1"}
+    run = await queued(store, a_run(**labels, lane=3))
 
     claim = await next_claim(store)
 
@@ -68,6 +69,7 @@ async def test_a_claim_brings_what_a_worker_needs(store: Store) -> None:
         metadata='{"a":"b"}',
         trace_parent="00-1",
         entries=tuple(await events(store, run.id)),
+        lane=3,
     )
 
 

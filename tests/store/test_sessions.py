@@ -1,6 +1,7 @@
 """Sessions: conversations, their history, and what is left when one is erased."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -266,6 +267,51 @@ async def test_a_session_with_a_run_that_is_not_over_is_not_erased(
 
     assert caught.value.code == "session_busy"
     assert len(await events(store, run.id)) == 3
+
+
+async def a_run_below(store: Store, above: Claim, **changes: Any) -> Claim:
+    """Return the claim of a run that another has started, in a session of its own, and is over."""
+    run = a_run(parent_run_id=above.run_id, parent_call_id="call_1_0")
+    return await finished(store, run, **changes)
+
+
+async def test_the_sessions_of_runs_below_go_with_that_of_the_uppermost(store: Store) -> None:
+    top, other = await finished(store), await finished(store)
+    child, kept = await a_run_below(store, top), await a_run_below(store, other)
+    below = await a_run_below(store, child)
+
+    gone = await store.write(sessions.delete(TENANT, top.session_id))
+
+    assert gone == [top.session_id, child.session_id, below.session_id]
+    left = await store.read(sessions.search(TENANT, SessionFilter(), Page(10)))
+    assert {row.id for row in left} == {other.session_id, kept.session_id}
+    assert await store.read(log.read_all(TENANT, below.run_id)) == []
+    assert len(await events(store, kept.run_id)) == 3
+
+
+async def test_a_session_in_which_somebody_went_on_is_his_with_all_below_it(store: Store) -> None:
+    top = await finished(store)
+    child = await a_run_below(store, top)
+    his = await finished(store, a_run(session_id=child.session_id, session_is_new=False))
+    below = [await a_run_below(store, each) for each in (child, his)]
+
+    gone = await store.write(sessions.delete(TENANT, top.session_id))
+
+    assert gone == [top.session_id]
+    for kept in (child, his, *below):
+        assert len(await events(store, kept.run_id)) == 3
+
+
+async def test_a_session_below_which_a_run_is_not_over_is_not_erased(store: Store) -> None:
+    top = await finished(store)
+    child = await a_run_below(store, top)
+    run = await queued(store, a_run(parent_run_id=child.run_id, parent_call_id="call_1_0"))
+
+    with pytest.raises(ConflictError, match=run.id) as caught:
+        await store.write(sessions.delete(TENANT, top.session_id))
+
+    assert caught.value.code == "session_busy"
+    assert len(await events(store, top.run_id)) == 3
 
 
 async def test_a_session_without_runs_is_erased(store: Store) -> None:

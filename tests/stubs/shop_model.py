@@ -16,6 +16,7 @@ from milepost.providers.wire_names import taken_name
 
 RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (r"what does a (\w+) cost", "look_up", {"article": r"\1"}),
+    (r"refund order (\w+)", "refund", {"order": r"\1"}),
     (r"reserve two (\w+)s\b", "reserve", {"article": r"\1", "count": 2}),
     (r"the calculator work out (.+)", taken_name("agent:calculator"), {"input": r"\1"}),
 )

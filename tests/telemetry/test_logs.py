@@ -2,6 +2,8 @@
 
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -195,3 +197,54 @@ def test_a_text_that_cannot_be_encoded_is_logged_all_the_same(
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="LOUD"):
         configure("loud", json=True)
+
+
+SPEAKING = """
+from milepost.telemetry.logs import logger
+
+logger("runs").warning("a run failed", run="run_1", error="no key: Bearer mp_Zm9vYmFyYmF6cXV4")
+"""
+
+
+def said_by(program: str) -> str:
+    """Return what a program with no logging but its own writes, on either stream."""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return ran.stdout
+
+
+def test_nothing_is_said_in_a_program_that_has_set_up_no_logging() -> None:
+    assert said_by(SPEAKING) == ""
+
+
+def test_a_program_with_logging_of_its_own_gets_lines_that_people_can_read() -> None:
+    said = said_by("import logging; logging.basicConfig()" + SPEAKING)
+
+    assert said == "WARNING:milepost.runs:a run failed run=run_1 error='no key: Bearer ***'\n"
+
+
+def test_an_exception_stands_below_such_a_line() -> None:
+    program = """
+import logging
+from milepost.telemetry.logs import logger
+
+logging.basicConfig()
+try:
+    1 / 0
+except ZeroDivisionError:
+    logger("runs").exception("oh", run="run_1")
+"""
+
+    first, second, *_, last = said_by(program).splitlines()
+
+    assert (first, second) == (
+        "ERROR:milepost.runs:oh run=run_1",
+        "Traceback (most recent call last):",
+    )
+    assert last.startswith("ZeroDivisionError")

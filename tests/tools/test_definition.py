@@ -57,6 +57,7 @@ def test_it_describes_itself_to_the_api() -> None:
         "strict": False,
         "timeout_s": None,
         "isolation": None,
+        "executes": None,
     }
 
 
@@ -339,9 +340,10 @@ def test_a_name_that_some_vendor_refuses_is_refused_here(name: str) -> None:
 
 def test_an_unknown_effect_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ToolValidationError) as refusal:
-        Tool(name="a", description="A.", function=forecast, effect="checkable")  # type: ignore[arg-type]
+        Tool(name="a", description="A.", function=forecast, effect="twice")  # type: ignore[arg-type]
 
-    assert "'checkable'; it must be one of 'read', 'idempotent', 'once'" in str(refusal.value)
+    known = "'read', 'idempotent', 'checkable', 'transactional', 'once'"
+    assert f"'twice'; it must be one of {known}" in str(refusal.value)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])

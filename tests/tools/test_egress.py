@@ -216,6 +216,17 @@ async def test_a_huge_body_is_given_up_at_the_bound(egress: Egress) -> None:
     assert sent < 65_536_000
 
 
+async def test_who_wants_the_beginning_gets_no_more_and_no_error(egress: Egress) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=500, body=b"x" * 10_000_000)
+
+    async with web_server(answer) as server:
+        asked = Outgoing("POST", URL(f"{server.url}/"), bytes_max=1_000, cut=True)
+        answered = await egress.fetch(asked)
+
+    assert (answered.status, answered.body) == (500, b"x" * 1_000)
+
+
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 async def test_a_bomb_is_given_up_at_the_bound(egress: Egress, coding: str) -> None:
     zeros = bytes(50_000_000)

@@ -1,6 +1,7 @@
 """Agents in process: the service's own loop over a log in memory."""
 
 from milepost.agent.agent import Agent
+from milepost.agent.approval import ApprovalHandler, ApprovalRequest, ConfirmAction, Decision
 from milepost.agent.asking import Messages, RunOptions
 from milepost.agent.observer import Observer
 from milepost.agent.observers import LoggingObserver, RecordingObserver
@@ -13,7 +14,11 @@ __all__ = [
     "Agent",
     "AgentResult",
     "AgentTrace",
+    "ApprovalHandler",
+    "ApprovalRequest",
     "CallMade",
+    "ConfirmAction",
+    "Decision",
     "LoggingObserver",
     "Messages",
     "Observer",

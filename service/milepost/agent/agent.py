@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Never, Self, TypeVar, Unpack
 
 from milepost.agent.answer_format import ResponseFormat, answer_format
-from milepost.agent.asking import Messages, Options, RunOptions, conversation
+from milepost.agent.approval import ApprovalHandler, ConfirmAction
+from milepost.agent.approver import TIMEOUT_S
+from milepost.agent.asking import Messages, RunOptions, conversation, options_of
 from milepost.agent.batch import Batch, OnProgress
 from milepost.agent.definition import Written, as_tool, models_of, written
+from milepost.agent.gate import RequireApproval, gate_of
 from milepost.agent.ledger import Ledger
 from milepost.agent.observer import Observer
 from milepost.agent.providers import Providers
@@ -33,6 +36,8 @@ from milepost.tools import Tool
 CONCURRENCY = 5
 CONCURRENCY_ASYNC = 10
 
+T = TypeVar("T")
+
 AnyTool = Tool | Callable[..., Any]
 """A tool, a function decorated with `@tool`, or another agent."""
 
@@ -46,8 +51,11 @@ class Agent:
     they are for. `limits`, `policy`, `guardrails`, `compression`, `loop_detection` and `stop_when`
     are records, or dicts in the words of the service; rails in Python may stand in `guardrails`
     themselves. `stop_condition` is asked of every result as its tool brought it, and ends the run
-    with it; if it raises, the run fails. A call that a person would have to approve is denied:
-    there is nobody to ask.
+    with it; if it raises, the run fails.
+
+    Calls that `require_approval` names, or the policy or their tool does, are put to
+    `approval_handler`, or else to `confirm_action`: only True, or a `Decision`, lets them be made.
+    Without either they are denied.
 
     `run` and its like wait for the run, wherever they are called; `arun` and its like are awaited.
     A run's failure is a result, too: `raise_for_status` raises it. Within `with` or `async with`,
@@ -64,6 +72,10 @@ class Agent:
     limits: Limits | Mapping[str, object] = field(default_factory=dict)
     response_format: ResponseFormat | None = None
     policy: Policy | Mapping[str, object] | None = None
+    require_approval: RequireApproval = ()
+    approval_handler: ApprovalHandler | None = None
+    confirm_action: ConfirmAction | None = None
+    approval_timeout_s: float = TIMEOUT_S
     guardrails: Guardrails | Mapping[str, object] | None = None
     compression: Compression | Mapping[str, object] | None = None
     loop_detection: LoopDetection | Mapping[str, object] | None = None
@@ -77,24 +89,39 @@ class Agent:
     _runner: Runner = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        tools = tuple(self.tools)
+        tools = _listed("tools", self.tools)
         agents = {AGENT_PREFIX + each.name: each for each in tools if isinstance(each, Agent)}
-        found = self._written(tools)
+        gate = gate_of(
+            self.require_approval,
+            self.approval_handler,
+            self.confirm_action,
+            self.approval_timeout_s,
+        )
+        found = gate.around(self._written(tools))
+        observers = _listed("observers", self.observers)
         given = self.providers
         providers = given if isinstance(given, Providers) else Providers(given)
         providers.require(models_of(found.agent))
         runner = Runner(
-            plan=Plan(found, self.stop_condition, has_agents=bool(agents)),
+            plan=Plan(found, self.stop_condition, gate.approver, has_agents=bool(agents)),
             answer=answer_format(self.response_format),
             workplace=Workplace(providers),
             ledger=Ledger(),
-            observers=tuple(require_known_methods(each) for each in self.observers),
+            observers=tuple(require_known_methods(each) for each in observers),
             metadata=dict(self.trace_metadata),
             agents={name: each._runner for name, each in agents.items()},  # noqa: SLF001 - its own
         )
         object.__setattr__(self, "tools", tools)
         object.__setattr__(self, "providers", providers)
         object.__setattr__(self, "_runner", runner)
+
+    def __reduce__(self) -> Never:
+        """Refuse to be copied or pickled."""
+        raise TypeError(
+            f"agent {self.name!r} holds connections and threads, and cannot be copied or pickled;"
+            " make such an agent with dataclasses.replace(agent), and in another process from its"
+            " parts"
+        )
 
     def _written(self, tools: Sequence[AnyTool]) -> Written:
         described = {
@@ -122,13 +149,13 @@ class Agent:
 
     async def arun(self, messages: Messages, **options: Unpack[RunOptions]) -> AgentResult:
         """Run. Whoever cancels this ends the run."""
-        return await self._runner.run(conversation(messages), Options(**options))
+        return await self._runner.run(conversation(messages), options_of(options))
 
     async def astream(
         self, messages: Messages, **options: Unpack[RunOptions]
     ) -> AsyncGenerator[StreamChunk | AgentResult, None]:
         """Run, and yield what is new as it comes; the result is the last. Leaving ends the run."""
-        said, asked, pending = conversation(messages), Options(**options), Pending()
+        said, asked, pending = conversation(messages), options_of(options), Pending()
         run = asyncio.create_task(self._runner.run(said, asked, on_chunk=pending.put))
         run.add_done_callback(lambda _: pending.close())
         try:
@@ -175,7 +202,7 @@ class Agent:
         **options: Unpack[RunOptions],
     ) -> list[AgentResult]:
         """Run once for each input, as `batch` does."""
-        batch = Batch(self._runner, inputs, Options(**options), max_concurrency)
+        batch = Batch(self._runner, inputs, options_of(options), max_concurrency)
         return await batch.results(on_progress)
 
     # --- Other agents like this one ---
@@ -249,6 +276,12 @@ class Agent:
     ) -> None:
         """Close them."""
         await self._runner.workplace.leave()
+
+
+def _listed(name: str, given: Sequence[T]) -> tuple[T, ...]:
+    if isinstance(given, str | Mapping) or not hasattr(given, "__iter__"):
+        raise TypeError(f"{name} is {given!r}, and no list; write {name}=[...]")
+    return tuple(given)
 
 
 def _tool(given: AnyTool) -> Tool:

@@ -7,11 +7,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from milepost.core.agents import StructuredOutput
+from milepost.core.errors import InvalidError
 from milepost.core.json import Json
+from milepost.runtime.agent_spec import ResponseFormatSpec
+from milepost.runtime.spec import first_fault
 from milepost.runtime.structured import AnswerCheck, require_judged
 
 ResponseFormat = type[BaseModel] | Mapping[str, Any] | StructuredOutput
-"""A class, a schema, or a schema with a name, a count of retries and a mode."""
+"""A class, a schema, or a schema with a name, a count of retries and a mode (also as a dict)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,28 @@ def answer_format(wanted: ResponseFormat | None) -> AnswerFormat | None:
             return None
         case StructuredOutput():
             found = AnswerFormat(wanted)
-        case type():
+        case type() if issubclass(wanted, BaseModel):
             schema = wanted.model_json_schema()
             found = AnswerFormat(StructuredOutput(schema, _name(wanted)), wanted)
-        case _:
+        case {"schema": Mapping()}:  # No schema has a keyword of this name.
+            found = AnswerFormat(_in_words_of_the_service(wanted))
+        case Mapping():
             found = AnswerFormat(StructuredOutput(dict(wanted)))
+        case _:
+            raise InvalidError(
+                f"response_format is {wanted!r}; give a class of pydantic's or a JSON Schema"
+            )
     require_judged(found.wanted.schema)
     return found
+
+
+def _in_words_of_the_service(said: Mapping[str, Any]) -> StructuredOutput:
+    try:
+        spec = ResponseFormatSpec.model_validate(dict(said))
+    except ValidationError as error:
+        where, why = first_fault(error)
+        raise InvalidError(f"{'.'.join(['response_format', *where])}: {why}") from error
+    return StructuredOutput(spec.fits, spec.name, spec.retries, spec.mode)
 
 
 def _name(model: type[BaseModel]) -> str:

@@ -1,14 +1,22 @@
 """What a caller asks of an agent: what is said to it, and how this one run shall go."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict
+
+from pydantic import TypeAdapter, ValidationError
 
 from milepost.agent.answer_format import ResponseFormat
 from milepost.core.errors import InvalidError
 from milepost.core.events import InputMessage
 from milepost.core.json import clean_text
 from milepost.core.messages import Image, Message
+from milepost.runtime.images import ImageUrl
+from milepost.runtime.spec import first_fault
+
+URL_SHOWN_CHARS_MAX = 60
+
+_URLS = TypeAdapter(list[ImageUrl])
 
 
 class Said(TypedDict, total=False):
@@ -60,6 +68,14 @@ class Options:
             raise InvalidError(f"deadline_s is {self.deadline_s}; give it more than 0 seconds")
 
 
+def options_of(given: RunOptions) -> Options:
+    """Return the options; raise `TypeError` for one that there is not."""
+    known = [each.name for each in fields(Options)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise TypeError(f"{unknown[0]} is no option of a run; there are {', '.join(known)}")
+    return Options(**given)
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """What was said before, and what is said now."""
@@ -73,6 +89,8 @@ def conversation(said: Messages) -> Conversation:
 
     What came before is all up to the last answer.
     """
+    if not isinstance(said, Sequence):
+        raise InvalidError(f"{said!r} is no conversation; write a text, or a list of messages")
     turns = [Message("user", clean_text(said))] if isinstance(said, str) else [*map(_message, said)]
     if not turns or turns[-1].role != "user":
         raise InvalidError(
@@ -93,7 +111,10 @@ def _message(said: str | Said | Mapping[str, object] | Message) -> Message:
             return Message("user", clean_text(said))
         case {"role": "user" | "assistant" | "system" as role, "content": str(content)}:
             if said.keys() <= Said.__annotations__.keys():
-                return Message(role, clean_text(content), images=_images(said.get("images", ())))
+                images = _images(said.get("images", ()))
+                if images and role != "user":
+                    raise InvalidError(f"images are a user's to show, and no {role}'s")
+                return Message(role, clean_text(content), images=images)
         case _:
             pass  # Nothing that is known.
     raise InvalidError(
@@ -105,7 +126,12 @@ def _message(said: str | Said | Mapping[str, object] | Message) -> Message:
 def _images(urls: object) -> tuple[Image, ...]:
     if isinstance(urls, str) or not isinstance(urls, Sequence):
         raise InvalidError(f"images is {urls!r}; give a list of addresses")
-    return tuple(Image(str(url)) for url in urls)
+    try:
+        return tuple(Image(url) for url in _URLS.validate_python(list(urls)))
+    except ValidationError as error:
+        where, fault = first_fault(error)
+        said = str(urls[int(where[0])])[:URL_SHOWN_CHARS_MAX]
+        raise InvalidError(f"images.{where[0]} is {said!r}: {fault}") from error
 
 
 def _answered(turns: Sequence[Message]) -> tuple[Message, ...]:

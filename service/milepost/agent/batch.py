@@ -1,7 +1,7 @@
 """Many runs of one agent, so many at a time, each for itself."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from milepost.agent.asking import Messages, Options, conversation
@@ -36,6 +36,8 @@ class Batch:
             raise InvalidError(
                 f"max_concurrency is {max_concurrency}; let at least 1 run at a time"
             )
+        if isinstance(asked, str | Mapping):
+            raise InvalidError("a batch is a list of inputs; give this one to `run`, or a list")
         self._runner = runner
         self._options = options
         self._max_concurrency = max_concurrency

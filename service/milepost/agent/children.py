@@ -13,8 +13,9 @@ from milepost.core.effects import CallTool
 from milepost.core.events import ChildRunStarted, Event, Failure, Parent, ToolCallFailed
 from milepost.core.ids import child_run_id
 from milepost.core.json import Json
-from milepost.core.state import State
+from milepost.core.state import State, fold
 from milepost.live.hub import Hub, inbox_bell
+from milepost.runtime.agent_spec import AGENT_PREFIX
 from milepost.runtime.children import LETTER, below, left_of, trace_below
 from milepost.runtime.journal import ending
 from milepost.store.records import Claim
@@ -76,7 +77,7 @@ class InProcessChildren:
             user=claim.user,
             cache=state.cache,
         )
-        return ChildRunStarted(call_id, run_id, effect.call.name)
+        return ChildRunStarted(call_id, run_id, effect.call.name.removeprefix(AGENT_PREFIX))
 
     def see(self, happened: Sequence[Event]) -> None:
         """Begin what the log tells of: an answer before that would find nobody who awaits it."""
@@ -121,7 +122,7 @@ class InProcessChildren:
 
 
 def _outcome(result: AgentResult) -> Json:
-    told = ending(result.last, 0).outcome
+    told = ending(result.last, fold(result.record.events), 0).outcome
     assert told is not None, "a terminal event has an outcome"
     outcome: Json = orjson.loads(told)
     return outcome

@@ -10,11 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from milepost.core.agents import Agent
-from milepost.core.errors import ConfigurationError, ToolValidationError
-from milepost.core.guardrails import Guardrails, PythonRail
+from milepost.core.errors import ConfigurationError, InvalidError, ToolValidationError
+from milepost.core.guardrails import Guardrails
 from milepost.guardrails.verdicts import Rail
 from milepost.runtime.agent_spec import AgentSpec, agent_of
-from milepost.runtime.guardrail_spec import PLACES, fault_of, rails_of
+from milepost.runtime.guardrail_spec import PLACES, python_rails, require_rails
+from milepost.runtime.spec import first_fault
 from milepost.tools import Registry, Tool, tool_of
 
 
@@ -40,10 +41,8 @@ def written(described: Mapping[str, object], tools: Iterable[Tool]) -> Written:
     try:
         agent = agent_of(AgentSpec.model_validate(said))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        why = "no such field" if first["type"] == "extra_forbidden" else first["msg"]
-        raise ConfigurationError(f"agent {name!r}: {place}: {why}") from error
+        where, why = first_fault(error)
+        raise ConfigurationError(f"agent {name!r}: {'.'.join(where)}: {why}") from error
     if agent.guardrails:
         _check_rails(agent.guardrails, rails, f"agent {name!r}")
     return Written(agent, registry, rails)
@@ -75,6 +74,11 @@ def as_tool(given: Callable[..., Any] | Tool) -> Tool:
             f"tool {found.name!r} is run by clients of the service, and here is none; give it a"
             " function"
         )
+    if found.effect == "transactional":
+        raise ConfigurationError(
+            f"tool {found.name!r} is transactional, and a run in process has no database to commit"
+            ' with; have the service run it, or declare effect="idempotent" and write by its key'
+        )
     return found
 
 
@@ -86,13 +90,16 @@ def _registry(tools: Iterable[Tool]) -> Registry:
 
 
 def _check_rails(guardrails: Guardrails, rails: Mapping[str, Rail], whose: str) -> None:
-    for pointer, place, rail in rails_of(guardrails):
-        if isinstance(rail, PythonRail) and rail.name not in rails:
+    for _, rail in python_rails(guardrails):
+        if rail.name not in rails:
             raise ConfigurationError(
                 f"{whose}: there is no guardrail {rail.name!r}; put the rail itself in its place"
             )
-        if fault := fault_of(rail, place):
-            raise ConfigurationError(f"{whose}: {pointer[1:].replace('/', '.')}: {fault}")
+    try:
+        require_rails(guardrails, rails)
+    except InvalidError as error:
+        place = (error.pointer or "")[1:].replace("/", ".")
+        raise ConfigurationError(f"{whose}: {place}: {error}") from error
 
 
 def _guardrails(described: object) -> tuple[object, dict[str, Rail]]:
@@ -103,6 +110,9 @@ def _guardrails(described: object) -> tuple[object, dict[str, Rail]]:
 
     def named(rail: object) -> object:
         if not isinstance(rail, Rail) or isinstance(rail, type):
+            if callable(rail):
+                said = getattr(rail, "__qualname__", repr(rail))
+                raise ConfigurationError(f"{said} is no guardrail; decorate it with @rail")
             return plain(rail)
         if rails.setdefault(rail.name, rail) is not rail:
             raise ConfigurationError(
@@ -111,7 +121,9 @@ def _guardrails(described: object) -> tuple[object, dict[str, Rail]]:
         return {"type": "python", "name": rail.name}
 
     said = {
-        place: [named(rail) for rail in given] if place in PLACES else plain(given)
+        place: [named(rail) for rail in given]
+        if place in PLACES and isinstance(given, Sequence) and not isinstance(given, str)
+        else plain(given)
         for place, given in described.items()
     }
     return said, rails

@@ -17,6 +17,11 @@ class LoopThread:
         self._thread = threading.Thread(target=self._live, name="milepost-agent", daemon=True)
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Say whether anybody does the work: in a fork of its process, nobody does."""
+        return self._thread.is_alive()
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns; who is interrupted while waiting cancels it."""
         if threading.current_thread() is self._thread:

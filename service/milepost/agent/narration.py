@@ -3,8 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from milepost.agent import observations as seen
+from milepost.agent.arguments import arguments_in
 from milepost.agent.observations import Observation
 from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalWithdrawn,
     BudgetExceeded,
     CacheHit,
     Event,
@@ -60,17 +65,19 @@ class Narration:
         self._asked_ms = 0
         self._message_model = model
         self._answered_by = model
-        self._calls: dict[str, ToolCallRequested] = {}
+        self._tools: dict[str, str] = {}
+        self._given: dict[str, Mapping[str, Json]] = {}
         self._attempts = 1
         self._total = Usage()
 
     def tool(self, call_id: str) -> str:
         """Return the tool of a call."""
-        asked = self._calls.get(call_id)
-        return asked.name if asked else ""
+        return self._tools.get(call_id, "")
 
     def of(self, event: Event, time_ms: int) -> Iterator[Observation]:
         """Yield what there is to tell."""
+        if given := arguments_in(event):
+            self._given |= [given]
         match event:
             case RunQueued():
                 yield self._begin(event, time_ms)
@@ -78,8 +85,8 @@ class Narration:
                 yield from self._end(event, time_ms)
             case MessageStarted() | MessageCompleted() | MessageAborted():
                 yield from self._message(event, time_ms)
-            case ToolCallRequested(call_id=call_id):
-                self._calls[call_id] = event
+            case ToolCallRequested(call_id, name):
+                self._tools[call_id] = name
             case ToolCallStarted() | ToolCallCompleted() | ToolCallFailed() | ToolCallDenied():
                 yield self._call(event)
             case ToolResultCompressed():
@@ -117,6 +124,8 @@ class Narration:
                 yield seen.ToolLoopDetected(run_id, pattern, tools, count, action)
             case PolicyDecided(call_id, verdict, reason):
                 yield seen.PolicyDecision(run_id, call_id, self.tool(call_id), verdict, reason)
+            case ApprovalRequested() | ApprovalDecided() | ApprovalExpired() | ApprovalWithdrawn():
+                yield self._approval(event)
             case GuardrailTriggered(guardrail, action, reason, call_id, place):
                 yield seen.GuardrailTriggered(run_id, guardrail, place, action, reason, call_id)
             case BudgetExceeded(_, limit, spent, of):
@@ -164,8 +173,8 @@ class Narration:
     ) -> Observation:
         run_id, call_id, tool = self._run_id, event.call_id, self.tool(event.call_id)
         match event:
-            case ToolCallStarted(attempt=attempt, arguments=arguments):
-                given = self._given(call_id) if arguments is None else arguments
+            case ToolCallStarted(attempt=attempt):
+                given = self._given.get(call_id, {})
                 return seen.ToolStart(run_id, call_id, tool, given, attempt)
             case ToolCallCompleted(_, result, duration_ms):
                 return seen.ToolEnd(run_id, call_id, tool, result, duration_ms, event.cached)
@@ -175,9 +184,24 @@ class Narration:
                 error = Failure(DENIED, f"denied by {by}: {reason}")
                 return seen.ToolError(run_id, call_id, tool, error, 0)
 
-    def _given(self, call_id: str) -> Mapping[str, Json]:
-        asked = self._calls.get(call_id)
-        return asked.arguments if asked else {}
+    def _approval(
+        self, event: ApprovalRequested | ApprovalDecided | ApprovalExpired | ApprovalWithdrawn
+    ) -> Observation:
+        run_id, approval_id, call_id = self._run_id, event.approval_id, event.call_id
+        tool = self.tool(call_id)
+        match event:
+            case ApprovalRequested(arguments=arguments, preview=preview, policy=reason):
+                return seen.ApprovalRequested(
+                    run_id, approval_id, call_id, tool, arguments, preview, reason
+                )
+            case ApprovalDecided(decision=decision, by=by, comment=comment, arguments=changed):
+                return seen.ApprovalDecided(
+                    run_id, approval_id, call_id, tool, decision, by, comment, changed
+                )
+            case ApprovalExpired() | ApprovalWithdrawn():
+                return seen.ApprovalEnded(
+                    run_id, approval_id, call_id, tool, event.type.removeprefix("approval.")
+                )
 
     def _compressed(self, event: ToolResultCompressed) -> Iterator[Observation]:
         after = len(event.content)

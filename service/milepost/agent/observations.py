@@ -217,6 +217,47 @@ class PolicyDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalRequested:
+    """A call waits for a yes: `reason` is why, `preview` shows it in one line."""
+
+    name: ClassVar = "approval_requested"
+    run_id: str
+    approval_id: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Json]
+    preview: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecided:
+    """There is an answer; `arguments` are those that take the place of the call's, if any do."""
+
+    name: ClassVar = "approval_decided"
+    run_id: str
+    approval_id: str
+    call_id: str
+    tool: str
+    decision: str
+    by: str
+    comment: str | None
+    arguments: Mapping[str, Json] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalEnded:
+    """There will be no answer: the question is `expired`, or `withdrawn` with its run."""
+
+    name: ClassVar = "approval_ended"
+    run_id: str
+    approval_id: str
+    call_id: str
+    tool: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class GuardrailTriggered:
     """A guardrail stepped in. `call_id` is there at a tool's two ends."""
 
@@ -378,6 +419,9 @@ Observation = (
     | ToolError
     | ToolLoopDetected
     | PolicyDecision
+    | ApprovalRequested
+    | ApprovalDecided
+    | ApprovalEnded
     | GuardrailTriggered
     | StructuredValidate
     | PromptCompressed

@@ -6,6 +6,9 @@ What an observer raises never reaches the run: it is counted, and told in the pr
 from collections.abc import Awaitable
 
 from milepost.agent.observations import (
+    ApprovalDecided,
+    ApprovalEnded,
+    ApprovalRequested,
     BatchEnd,
     BatchStart,
     BudgetExceeded,
@@ -109,6 +112,15 @@ class Observer:
 
     def on_policy_decision(self, seen: PolicyDecision) -> Answer:
         """A call was judged, and not allowed at once."""
+
+    def on_approval_requested(self, seen: ApprovalRequested) -> Answer:
+        """A call waits for a yes."""
+
+    def on_approval_decided(self, seen: ApprovalDecided) -> Answer:
+        """There is an answer."""
+
+    def on_approval_ended(self, seen: ApprovalEnded) -> Answer:
+        """There will be no answer."""
 
     def on_guardrail_triggered(self, seen: GuardrailTriggered) -> Answer:
         """A guardrail stepped in."""

@@ -57,6 +57,11 @@ class Providers:
         prices: str | Path | Mapping[str, Tariff] | None = None,
         cache: ReplyCache | None = None,
     ) -> None:
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"providers is {given!r}, and no dict; write providers={{'name': ...}}, and begin"
+                " models with that name"
+            )
         self._cache = cache or InProcessCache()
         offered: dict[str, Provider | Answer] = {DEMO: Demo(word_delay_s=0), **(given or {})}
         self._given = {name: _provider(each) for name, each in offered.items()}
@@ -137,4 +142,4 @@ class _Streaming(Provider, Protocol):
 
 
 def _read(prices: str | Path | None) -> dict[str, Tariff]:
-    return {} if prices is None else read_prices(Path(prices))
+    return {} if prices is None else read_prices(Path(prices), named_by="prices=...")

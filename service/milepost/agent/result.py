@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, cast
 
+from milepost.agent.arguments import arguments_in
 from milepost.agent.reasoning import reasonings_of
 from milepost.agent.trace import AgentTrace, steps_of
 from milepost.core.errors import RunError
@@ -23,7 +24,6 @@ from milepost.core.events import (
     ToolCallDenied,
     ToolCallFailed,
     ToolCallRequested,
-    ToolCallStarted,
 )
 from milepost.core.json import Json
 from milepost.core.messages import Message
@@ -218,8 +218,6 @@ def calls_in(events: Iterable[Event]) -> tuple[CallMade, ...]:
         match event:
             case ToolCallRequested(call_id, name, arguments):
                 found[call_id] = {"id": call_id, "tool": name, "arguments": arguments}
-            case ToolCallStarted(call_id, arguments=arguments) if arguments is not None:
-                found[call_id]["arguments"] = arguments
             case ToolCallCompleted(call_id, result, duration_ms, cached=cached):
                 found[call_id] |= {"result": result, "duration_ms": duration_ms, "cached": cached}
             case ToolCallFailed(call_id, error, duration_ms):
@@ -227,7 +225,8 @@ def calls_in(events: Iterable[Event]) -> tuple[CallMade, ...]:
             case ToolCallDenied(call_id, by, reason):
                 found[call_id]["error"] = f"denied by {by}: {reason}"
             case _:
-                pass  # Nothing about a call.
+                if given := arguments_in(event):
+                    found[given[0]]["arguments"] = given[1]
     return tuple(CallMade(**each) for each in found.values())
 
 

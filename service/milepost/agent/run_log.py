@@ -27,13 +27,14 @@ from milepost.store.records import (
 )
 from milepost.tools.artifacts import Emissions
 
-NOBODY = "default"
-
 OnEntries = Callable[[Sequence[Entry]], Awaitable[None]]
 """Is told of entries once they stand in the log, and waited for."""
 
 OnEvents = Callable[[Sequence[Event]], None]
 """Is told of the same as events, a little later."""
+
+OnApproval = Callable[[NewApproval], None]
+"""Is to answer a question, by letter."""
 
 
 async def unheard(_: Sequence[Entry]) -> None:
@@ -56,6 +57,7 @@ class RunLog:
         self._on_entries = on_entries
         self._letters: list[InboxMessage] = []
         self._listeners: list[OnEvents] = []
+        self._askers: list[OnApproval] = []
         self._arrived = asyncio.Event()
         self._epoch = 0
         self._seen = 0
@@ -74,6 +76,10 @@ class RunLog:
     def listen(self, listener: OnEvents) -> None:
         """Have `listener` told of what happens from here on."""
         self._listeners.append(listener)
+
+    def put_questions_to(self, asker: OnApproval) -> None:
+        """Have `asker` answer the questions to people that come from here on."""
+        self._askers.append(asker)
 
     async def begin(self, time_ms: int, *events: Event) -> int:
         """Write what takes the run in hand, and return the epoch in which it is."""
@@ -123,7 +129,8 @@ class RunLog:
         self.spans += item.spans
         await self._write(item.entries)
         for approval in item.approvals:
-            self._deny(approval)
+            for asker in self._askers:
+                asker(approval)
         return len(self._letters), ()
 
     async def inbox(self, _tenant: str, _run_id: str, after: int) -> tuple[int, list[InboxMessage]]:
@@ -142,22 +149,6 @@ class RunLog:
         self.events += happened
         for listener in self._listeners:
             listener(happened)
-
-    def _deny(self, approval: NewApproval) -> None:
-        """Answer for whoever is not there to be asked: what is not plainly yes is no."""
-        comment = f"it needs a person's yes ({approval.reason}), and there is nobody to ask here"
-        self.deliver(
-            "approval",
-            {
-                "approval_id": approval.id,
-                "call_id": approval.call_id,
-                "decision": "deny",
-                "by": NOBODY,
-                "comment": comment,
-                "arguments": None,
-                "digest": None,
-            },
-        )
 
     async def _write(self, entries: Sequence[Entry]) -> None:
         for seq, entry in enumerate(entries, start=self.head + 1):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import orjson
 
 from milepost.agent.answer_format import AnswerFormat
+from milepost.agent.approvals import InProcessApprovals
+from milepost.agent.approver import Approver
 from milepost.agent.asking import Conversation, Options
 from milepost.agent.children import ChildOrder, InProcessChildren, StartChild
 from milepost.agent.definition import Written
@@ -32,6 +34,7 @@ from milepost.core.events import (
     Terminal,
 )
 from milepost.core.messages import Message
+from milepost.core.rulings import Judge
 from milepost.core.spans import Span
 from milepost.core.state import State, fold
 from milepost.core.usage import Usage
@@ -40,6 +43,8 @@ from milepost.runtime.clock import Clock, NewId, now_ms
 from milepost.runtime.drive import drive
 from milepost.runtime.journal import no_export
 from milepost.runtime.means import Means
+from milepost.runtime.permits import Identity, Permits
+from milepost.runtime.rules import rules_for
 from milepost.runtime.settle import closing
 from milepost.runtime.stops import StopCondition
 from milepost.store.records import Claim, Entry
@@ -56,6 +61,7 @@ class Plan:
 
     written: Written
     stop_condition: StopCondition | None
+    approver: Approver | None
     has_agents: bool
 
 
@@ -115,6 +121,7 @@ class Running:
         self._hub = Hub()
         self.log = RunLog(self._told) if telling.is_heard else RunLog()
         self._children = InProcessChildren(order.start_child, self.log, self._hub)
+        self._approvals = InProcessApprovals(plan.approver, self._judge(), self.log, self._hub)
         self._narration = self._narrating()
         self._broken: Exception | None = None
         self._means = self._equipped(equipment)
@@ -133,6 +140,7 @@ class Running:
             await self._cancel(work)
             raise
         finally:
+            await self._approvals.stop()
             await self._children.stop()
             await self._telling.end()
         if self._broken:
@@ -253,6 +261,8 @@ class Running:
     def _listen(self) -> None:
         order = self._order
         self.log.listen(self._children.see)
+        self.log.put_questions_to(self._approvals.ask)
+        self.log.listen(self._approvals.see)
         if order.on_chunk or order.options.stream_handler or self._telling.is_heard:
             chunks = Chunks(self._show, is_structured=self._format is not None)
             self._hub.link = chunks
@@ -308,7 +318,13 @@ class Running:
             chains=answering.chains,
             children=self._children if plan.has_agents else None,
             rails=plan.written.rails,
+            rates=equipment.rates,
         )
+
+    def _judge(self) -> Judge:
+        written, user = self._plan.written, self._order.options.user
+        permits = Permits(Identity(user))
+        return rules_for(written.agent, written.tools, permits).judge
 
     def _made(self) -> AgentResult:
         log, parent = self.log, self._parent

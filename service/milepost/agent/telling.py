@@ -49,7 +49,7 @@ class Telling:
         for observer in self._observers:
             try:
                 answer = observer.on_event(seen)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 self._fail(observer, seen, error)
                 continue
             if inspect.isawaitable(answer):
@@ -90,10 +90,15 @@ class Telling:
         try:
             async with asyncio.timeout(self._blocking_s):
                 await answer
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._fail(observer, seen, error)  # What it waited for was cancelled: not the run.
         except Exception as error:
             self._fail(observer, seen, error)
 
-    def _fail(self, observer: Observer, seen: Observation, error: Exception) -> None:
+    def _fail(self, observer: Observer, seen: Observation, error: BaseException) -> None:
         """Count it, and tell of the first of each observer: the others would say the same."""
         self.failures += 1
         if observer in self._complained:
@@ -109,7 +114,9 @@ class Telling:
 
 
 def require_known_methods(observer: Observer) -> Observer:
-    """Return the observer; raise `TypeError` for a method that nobody would ever call."""
+    """Return the observer; raise `TypeError` for none, or a method that nobody would ever call."""
+    if not isinstance(observer, Observer):
+        raise TypeError(f"{observer!r} is no observer; give an instance of a class from `Observer`")
     for name in dir(observer):
         if name.startswith("on_") and name not in METHODS:
             near = get_close_matches(name, METHODS, n=1)

@@ -6,8 +6,13 @@ from typing import Literal
 
 import orjson
 
+from milepost.agent.arguments import arguments_in
 from milepost.core.codec import usage_shown
 from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalWithdrawn,
     BudgetExceeded,
     CacheHit,
     ChildRunEnded,
@@ -42,7 +47,7 @@ StepType = Literal[
     "llm_call", "tool_selection", "tool_execution", "cache_hit", "error", "structured_retry",
     "guardrail", "coherence_check", "output_screening", "session_load", "session_save",
     "memory_summarize", "entity_extraction", "kg_extraction", "budget_exceeded", "cancelled",
-    "prompt_compressed", "loop_detected", "child_run",
+    "prompt_compressed", "loop_detected", "child_run", "approval",
 ]  # fmt: skip
 """Steps of a session's memory come once there is one."""
 
@@ -140,21 +145,25 @@ class _Tracing:
 
     def feed(self, time_ms: int, event: Event) -> None:
         """Take the next event."""
+        if given := arguments_in(event):
+            self._given |= [given]
         match event:
             case MessageStarted() | MessageCompleted() | MessageAborted():
                 self._message(time_ms, event)
             case ToolCallRequested():
                 self._request(time_ms, event)
-            case ToolCallStarted(call_id, arguments=arguments):
+            case ToolCallStarted(call_id):
                 self._begun[call_id] = time_ms
-                if arguments is not None:
-                    self._given[call_id] = arguments
             case ToolCallCompleted() | ToolCallFailed() | ToolCallDenied():
                 self._close_call(time_ms, event)
             case InputScreening() | ToolCallScreening() | ToolResultCompressing():
                 self._begun[_screening(event)] = time_ms
             case InputScreened() | ToolCallScreened() | ToolResultCompressed():
                 self._close_screening(time_ms, event)
+            case ApprovalRequested(approval_id):
+                self._begun[approval_id] = time_ms
+            case ApprovalDecided() | ApprovalExpired() | ApprovalWithdrawn():
+                self._close_approval(time_ms, event)
             case _:
                 self._note(time_ms, event)
 
@@ -175,7 +184,7 @@ class _Tracing:
         self._end("llm_call", message_id, time_ms, model, detail, reasoning)
 
     def _request(self, time_ms: int, event: ToolCallRequested) -> None:
-        self._names[event.call_id], self._given[event.call_id] = event.name, event.arguments
+        self._names[event.call_id] = event.name
         said: dict[str, Json] = {"call_id": event.call_id, "arguments": dict(event.arguments)}
         reasoning = self._reasonings.get(event.message_id)
         self.steps.append(TraceStep("tool_selection", time_ms, 0, event.name, said, reasoning))
@@ -197,6 +206,20 @@ class _Tracing:
                 detail |= {"error": f"denied by {by}: {reason}"}
         begun = call_id in self._begun or isinstance(event, ToolCallCompleted)
         self._end("tool_execution" if begun else "error", call_id, time_ms, name, detail)
+
+    def _close_approval(
+        self, time_ms: int, event: ApprovalDecided | ApprovalExpired | ApprovalWithdrawn
+    ) -> None:
+        detail: dict[str, Json] = {"call_id": event.call_id}
+        match event:
+            case ApprovalDecided(decision=decision, by=by, comment=comment):
+                detail |= {"decision": decision, "by": by, "comment": comment}
+            case ApprovalExpired():
+                detail |= {"decision": "expired"}
+            case ApprovalWithdrawn():
+                detail |= {"decision": "withdrawn"}
+        name = self._names.get(event.call_id, "")
+        self._end("approval", event.approval_id, time_ms, name, detail)
 
     def _close_screening(
         self, time_ms: int, event: InputScreened | ToolCallScreened | ToolResultCompressed

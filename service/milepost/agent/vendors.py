@@ -53,5 +53,5 @@ def read_vendors(environment: Mapping[str, str], file: Path | None) -> Vendors:
     declared = known_vendors(environment, base_url)
     found = file or Path(DEFAULT_FILE)
     if file is not None or found.is_file():
-        declared |= read_providers(found, environment)
+        declared |= read_providers(found, environment, named_by="file=...")
     return Vendors(declared, InProcessWindows())

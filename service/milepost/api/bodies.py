@@ -12,6 +12,7 @@ from starlette.types import Message
 from milepost.api.problems import BodyError, FieldError
 from milepost.core.errors import InvalidError
 from milepost.core.json import UnencodableError, clean
+from milepost.runtime.spec import why
 
 BODY_BYTES_MAX = 1_048_576
 BODY_S_MAX = 60.0
@@ -172,7 +173,7 @@ def field_error(error: Any, value: Any) -> FieldError:
     """Return what pydantic says of one place of `value`, as clients read it."""
     place = _place(error["loc"], value, missing=error["type"] == "missing")
     pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in place)
-    return FieldError(pointer, error["msg"])
+    return FieldError(pointer, why(error))
 
 
 def _place(location: Sequence[str | int], value: Any, *, missing: bool) -> list[str]:

@@ -150,8 +150,9 @@ class Budgets:
         )
         self._known.forget(principal.tenant)
         found = made.resource
+        named = await self._named(principal)
         headers = made.headers(Location=f"/v1/budgets/{found.id}", ETag=etag(found))
-        return json_response(show_budget(found), 201, headers)
+        return json_response(show_budget(found, named), 201, headers)
 
     async def search(self, request: Request) -> Response:
         """List budgets, the newest first."""
@@ -164,16 +165,18 @@ class Budgets:
         )
         stretch = page(request)
         found = await self._ports.store.read(budgets.search(principal.tenant, wanted, stretch))
-        return listed(found, stretch, show_budget, lambda row: row.id)
+        named = await self._named(principal)
+        return listed(found, stretch, lambda row: show_budget(row, named), lambda row: row.id)
 
     async def get(self, request: Request) -> Response:
         """Show a budget with the first page of its counters."""
         allow(request)
-        row = await self._find(caller(request, "budgets:read"), request)
+        principal = caller(request, "budgets:read")
+        row = await self._find(principal, request)
         stretch = Page(LIMIT_DEFAULT)
         found = await self._present(row, stretch)
         counters = shown_page(found, stretch, show_counter, lambda counter: counter.id)
-        shown = {**show_budget(row), "counters": counters}
+        shown = {**show_budget(row, await self._named(principal)), "counters": counters}
         return json_response(shown, headers={"ETag": etag(row)})
 
     async def counters(self, request: Request) -> Response:
@@ -195,7 +198,8 @@ class Budgets:
             lambda row: self._change(principal, row, body),
         )
         self._known.forget(principal.tenant)
-        return json_response(show_budget(row), headers={"ETag": etag(row)})
+        shown = show_budget(row, await self._named(principal))
+        return json_response(shown, headers={"ETag": etag(row)})
 
     async def delete(self, request: Request) -> Response:
         """Take a budget away, with all that was counted for it."""
@@ -212,6 +216,9 @@ class Budgets:
     async def _find(self, principal: Principal, request: Request) -> BudgetRow:
         budget_id = request.path_params["budget_id"]
         return await self._ports.store.read(budgets.find(principal.tenant, budget_id))
+
+    async def _named(self, principal: Principal) -> frozenset[str]:
+        return await self._ports.store.read(budgets.named(principal.tenant))
 
     async def _present(
         self, row: BudgetRow, stretch: Page, scope_value: str | None = None

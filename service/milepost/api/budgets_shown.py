@@ -1,5 +1,6 @@
 """Budgets and their counters as clients read them."""
 
+from collections.abc import Container
 from typing import Any
 
 import orjson
@@ -12,12 +13,17 @@ from milepost.store.budget_counters import Counter
 from milepost.store.budgets import BudgetRow
 
 
-def show_budget(row: BudgetRow) -> dict[str, Any]:
-    """Return the budget; its version counts the changes made to it."""
+def show_budget(row: BudgetRow, named: Container[str]) -> dict[str, Any]:
+    """Return the budget; its version counts the changes made to it.
+
+    `named` has the budgets whose agent or session there is. Users are not kept: nobody knows them.
+    """
+    names_one = row.scope in {"agent", "session"} and row.scope_value is not None
     return {
         "id": row.id,
         "scope": row.scope,
         "scope_value": row.scope_value,
+        "known": row.id in named if names_one else None,
         "period": row.period,
         "limits": show_bounds(row.bounds),
         "warn_at": row.warn_at,

@@ -11,10 +11,13 @@ from milepost.api.access import Access
 from milepost.api.problems import problem, status_of
 from milepost.core.errors import MilepostError, NotFoundError
 from milepost.runtime.clock import NewId
+from milepost.runtime.links import DECISIONS
 from milepost.telemetry.logs import logger
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _PUBLIC = frozenset({"/healthz", "/readyz", "/openapi.yaml"})
+# The token in the path says who comes.
+_PUBLIC_BELOW = tuple(f"/{decision}/" for decision in DECISIONS)
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
@@ -47,7 +50,7 @@ class Edge:
         scope["app"] = self
         scope.setdefault("state", {})["request_id"] = request_id
         try:
-            if scope["path"] not in _PUBLIC:
+            if scope["path"] not in _PUBLIC and not scope["path"].startswith(_PUBLIC_BELOW):
                 scope["state"]["principal"] = await self._access.admit(headers)
             _refuse_nul(scope["path"])
             await self._router(scope, receive, named_send)

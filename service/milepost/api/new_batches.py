@@ -19,6 +19,7 @@ from milepost.api.uploads import Uploads, read_lines
 from milepost.core.codec import encode
 from milepost.core.errors import InvalidError
 from milepost.runtime.journal import Ports
+from milepost.runtime.spec import first_fault
 from milepost.store import agents, batches, idempotency
 from milepost.store.batches import BatchRow, NewBatch
 from milepost.store.idempotency import Asked
@@ -143,6 +144,7 @@ class NewBatches:
             queued_event=encode(queued_event(options, agent, user)).decode(),
             total=total,
             created_ms=self._ports.clock(),
+            made_by=principal.id,
         )
 
 
@@ -151,6 +153,5 @@ def _options_in_query(request: Request) -> BatchOptions:
     try:
         return BatchOptions.model_validate({**given, "metadata": metadata(request)}, strict=False)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        raise InvalidError(f"{name}: {first['msg']}", code="bad_query") from error
+        where, fault = first_fault(error)
+        raise InvalidError(f"{'.'.join(where)}: {fault}", code="bad_query") from error

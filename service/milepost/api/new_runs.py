@@ -1,6 +1,6 @@
 """Making runs: what `POST /v1/runs` takes, and the run that it becomes with its agent as it is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -14,9 +14,10 @@ from milepost.api.replays import asked
 from milepost.api.requests import idempotent, principal_of
 from milepost.core.codec import encode
 from milepost.core.errors import NotFoundError
-from milepost.core.events import InputMessage, RunQueued
+from milepost.core.events import Channel, InputMessage, RunQueued
 from milepost.core.messages import Image
 from milepost.runtime.agent_spec import Metadata, ResponseFormatSpec, structured_of
+from milepost.runtime.images import ImageUrl
 from milepost.runtime.journal import Ports
 from milepost.store import idempotency
 from milepost.store.new_runs import AgentMovedError
@@ -27,7 +28,6 @@ from milepost.telemetry.export import Exporter
 DELAY_S_MAX = 366 * 86_400
 INPUT_MESSAGES_MAX = 1_000
 PARTS_MAX = 100
-_IMAGE = r"^(https://[!-~]{1,2000}|data:image/[a-z0-9.+-]{1,40};base64,[A-Za-z0-9+/]+={0,2})$"
 
 
 class TextPart(Body):
@@ -41,7 +41,7 @@ class ImagePart(Body):
     """A picture in a user's message: an https address, or its bytes as a `data:` URL."""
 
     type: Literal["image"]
-    url: Annotated[str, Field(pattern=_IMAGE)]
+    url: ImageUrl
 
 
 Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
@@ -149,18 +149,42 @@ class NewRuns:
         self, request: Request, body: RunCreate, raw: bytes, run_id: str, agent: AgentVersion
     ) -> MadeRun:
         """Queue the run of exactly this agent, or find what made it before."""
-        return await self._queued(self._new_run(request, body, raw, run_id, agent), request)
+        return await self.put(self._new_run(request, body, raw, run_id, agent), request)
+
+    def drafted(
+        self, request: Request, body: RunCreate, agent: AgentVersion, channel: Channel
+    ) -> Callable[[str, bool], NewRun]:
+        """Return what makes a run of a chat, once it is known in which session, and if it is new.
+
+        It is for whoever queues the run in a transaction of their own, whose key is another.
+        """
+        run = self._new_run(request, body, b"", self._ports.new_id("run"), agent)
+
+        def placed(session_id: str, is_new: bool) -> NewRun:
+            queued = replace(
+                queued_event(body, agent, run.user),
+                session_id=session_id,
+                input=messages_of(body.input),
+                channel=channel,
+            )
+            entry = Entry(queued.type, run.created_ms, encode(queued).decode())
+            return replace(
+                run, session_id=session_id, session_is_new=is_new, queued=entry, request=None
+            )
+
+        return placed
 
     async def _earlier(self, request: Request, raw: bytes, run_id: str) -> str | None:
         """Return the run that the same request made when its agent was still there."""
         wish = asked(request, raw, run_id, self._ports.clock())
         return await self._ports.store.write(idempotency.recall(wish)) if wish else None
 
-    async def _queued(self, wanted: NewRun, request: Request) -> MadeRun:
+    async def put(self, wanted: NewRun, request: Request, route: str = "POST /v1/runs") -> MadeRun:
+        """Queue this very run, or find what the same request made before."""
         created = await self._ports.store.create(wanted)
         if created.replayed:
             return MadeRun(created.run_id, created.status, None)
-        self._export(request, wanted)
+        self._export(request, wanted, route)
         return MadeRun(created.run_id, created.status, wanted)
 
     def _new_run(
@@ -194,27 +218,28 @@ class NewRuns:
             created_ms=now,
             scheduled_ms=scheduled_ms,
             deadline_ms=deadline_ms,
-            trace_parent=self._trace_parent(request, run_id),
+            trace_parent=self.trace_parent(request, run_id),
             queued=Entry(queued.type, now, encode(queued).decode()),
             request=idempotent(request, raw),
             scopes=orjson.dumps(sorted(principal.scopes)).decode(),
+            made_by=principal.id,
         )
 
-    def _trace_parent(self, request: Request, run_id: str) -> str | None:
+    def trace_parent(self, request: Request, run_id: str) -> str | None:
         """Return what the run's spans hang on: this request's own span, where one is exported."""
         caller = TraceContext.parse(request.headers.get("traceparent"))
         if self._exporter is not None:
             return request_context(run_id, caller).header()
         return caller.header() if caller else None
 
-    def _export(self, request: Request, wanted: NewRun) -> None:
+    def _export(self, request: Request, wanted: NewRun, route: str) -> None:
         """Export this request's span: it ends when the run is durable, whoever streams on."""
         if self._exporter is None:
             return
         caller = TraceContext.parse(request.headers.get("traceparent"))
         place = request_context(wanted.id, caller)
         now = self._ports.clock()
-        self._exporter.export_server("POST /v1/runs", place, wanted.created_ms, now, 202)
+        self._exporter.export_server(route, place, wanted.created_ms, now, 202)
 
 
 def queued_event(options: RunOptions, agent: AgentVersion, user: str | None) -> RunQueued:

@@ -111,12 +111,13 @@ class Runs:
         """List runs, the newest first."""
         allow(
             request, "limit", "after", "order", "status", "agent", "session_id", "user",
-            "created_after", "created_before", "metadata", "parent_run_id",
+            "created_after", "created_before", "metadata", "parent_run_id", "forked_from",
         )  # fmt: skip
         principal = principal_of(request)
         principal.require("runs:read")
         wanted = RunFilter(
             parent_run_id=words(request, "parent_run_id"),
+            forked_from=words(request, "forked_from"),
             status=choice(request, "status", STATUSES),
             agent=words(request, "agent"),
             session_id=words(request, "session_id"),

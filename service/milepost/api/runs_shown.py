@@ -26,6 +26,9 @@ def show_run(row: RunRow) -> dict[str, Any]:
         "agent_version": row.agent_version,
         "session_id": row.session_id,
         "parent_run_id": row.parent_run_id,
+        "forked_from": None
+        if row.forked_from is None
+        else {"run_id": row.forked_from, "at_seq": row.forked_seq},
         "user": row.user,
         "priority": row.lane,
         "created_at": rfc3339(row.created_ms),

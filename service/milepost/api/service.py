@@ -19,11 +19,18 @@ from milepost.api.audit import Audit
 from milepost.api.batches import Batches
 from milepost.api.budgets import Budgets
 from milepost.api.cache import Cache
+from milepost.api.call_ledger import CallLedger
+from milepost.api.channels import Channels
 from milepost.api.edge import Edge
+from milepost.api.grants import Grants
 from milepost.api.keys import Keys
+from milepost.api.links import ApprovalLinks
 from milepost.api.paging import json_response
+from milepost.api.policies import Policies
 from milepost.api.queue import Queue
 from milepost.api.requests import caller
+from milepost.api.run_forks import RunForks
+from milepost.api.run_replays import RunReplays
 from milepost.api.runs import Runs
 from milepost.api.secrets import Secrets
 from milepost.api.sessions import Sessions
@@ -35,17 +42,25 @@ from milepost.api.tool_sources import ToolSources
 from milepost.api.tools import Tools
 from milepost.api.traces import Traces
 from milepost.api.usage import UsageSums
+from milepost.api.webhooks import Webhooks
+from milepost.core.confirmations import ConfirmationParser
 from milepost.core.errors import MilepostError
 from milepost.providers.cache import ReplyCache
 from milepost.providers.catalog import Catalog
+from milepost.providers.pricing import Pricing
 from milepost.runtime.budgets import TenantBudgets
 from milepost.runtime.journal import Ports
+from milepost.runtime.judging import Judging
+from milepost.runtime.links import Links
 from milepost.runtime.secrets import Vault
+from milepost.runtime.stored_rates import StoredRates
 from milepost.runtime.tenant_permissions import TenantPermissions
+from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.runtime.toolsets import Toolsets
 from milepost.store import queue
 from milepost.telemetry.export import Exporter
 from milepost.telemetry.metrics import CONTENT_TYPE
+from milepost.tools.egress import Guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +77,13 @@ class ApiParts:
     rails: frozenset[str]
     access: Access
     vault: Vault
+    pricing: Pricing
+    policies: TenantPolicies
+    links: Links
+    guard: Guard
     slots: int
     busy: Callable[[], int]
+    parser: ConfirmationParser
     exporter: Exporter | None = None
     service_name: str = "milepost"
 
@@ -97,9 +117,14 @@ class Api:
 
     def _routes(self) -> list[BaseRoute]:
         parts = self._parts
+        judging = Judging(parts.ports.store, parts.toolsets, parts.policies.of)
+        approvals = Approvals(parts.ports, judging, parts.policies, parts.streams)
         resources: tuple[Resource, ...] = (
             Agents(parts.ports, parts.toolsets, parts.providers, parts.rails),
             Runs(parts.ports, parts.streams, parts.exporter),
+            RunReplays(parts.ports, judging, parts.pricing),
+            RunForks(parts.ports, parts.exporter),
+            CallLedger(parts.ports),
             Batches(parts.ports, parts.streams),
             ClientTools(parts.ports, parts.toolsets),
             Sessions(parts.ports),
@@ -108,14 +133,19 @@ class Api:
             ToolCalls(parts.ports, parts.toolsets, parts.exporter),
             ToolSources(parts.ports, parts.toolsets),
             Artifacts(parts.ports),
-            Approvals(parts.ports, parts.toolsets),
+            Channels(parts.ports, parts.toolsets, parts.parser, parts.exporter),
+            approvals,
+            ApprovalLinks(parts.ports, parts.links, approvals),
             Traces(parts.ports, parts.service_name),
             UsageSums(parts.ports),
             Budgets(parts.ports, parts.budgets),
+            Grants(parts.ports, parts.policies),
+            Policies(parts.ports, parts.policies, judging, StoredRates(parts.ports.store)),
             Queue(parts.ports, parts.slots, parts.busy),
             Cache(parts.ports, parts.cache),
             Keys(parts.ports, parts.access),
             Secrets(parts.ports, parts.vault),
+            Webhooks(parts.ports, parts.vault, parts.guard),
             Audit(parts.ports),
         )
         return [

@@ -130,15 +130,16 @@ class Sessions:
         return json_response(show_session(row), headers={"ETag": etag(row)})
 
     async def delete(self, request: Request) -> Response:
-        """Erase the session with its runs and their logs; what they have cost stays on the bill."""
+        """Erase the session with its runs, and those that they started; their cost stays billed."""
         allow(request)
         row = await self._find(caller(request, "runs:write"), request)
         require_match(request, row)
         expected = row.version if is_conditional(request) else None
-        await self._ports.store.write(
+        gone = await self._ports.store.write(
             sessions.delete(row.tenant, row.id, expected_version=expected)
         )
-        await self._ports.shelf.clear(row.tenant, row.id)
+        for session_id in gone:
+            await self._ports.shelf.clear(row.tenant, session_id)
         return Response(status_code=204)
 
     async def messages(self, request: Request) -> Response:

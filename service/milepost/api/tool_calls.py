@@ -125,6 +125,11 @@ def _require_callable(tool: Tool, *, waits: bool) -> None:
             " answer its calls",
             code="client_tool_call",
         )
+    if tool.executes:
+        raise ConflictError(
+            f"{tool.name!r} executes what the user of a chat has confirmed, and nothing else",
+            code="executor_call",
+        )
     if tool.no_background and not waits:
         raise ConflictError(
             f"{tool.name!r} runs only while somebody waits; leave out background, and wait",

@@ -23,11 +23,15 @@ def wait_s(request: Request, default: int = 0) -> int:
 
 
 async def await_run(
-    ports: Ports, tenant: str, run_id: str, timeout_s: float, *, until_waiting: bool = False
-) -> None:
-    """Wait for the run's end, or for where it waits for somebody, as long as there is time."""
+    ports: Ports, tenant: str, run_id: str, timeout_s: float, *, until_waiting: bool = False,
+    after: int = 0,
+) -> None:  # fmt: skip
+    """Wait for the run's end, or for where it waits for somebody, as long as there is time.
+
+    What its log says up to event `after` is not waited for.
+    """
     selection = Selection(deltas=False, until_waiting=until_waiting)
-    tail = Tail(ports.store, ports.hub, tenant, run_id, Cursor(), selection)
+    tail = Tail(ports.store, ports.hub, tenant, run_id, Cursor(after), selection)
     try:
         async with asyncio.timeout(timeout_s):
             async for _ in tail.pieces():

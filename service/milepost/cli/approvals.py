@@ -1,6 +1,6 @@
 """`milepost approvals`: see what waits for a person, and answer."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
@@ -40,30 +40,59 @@ def list_approvals(
 
 @app.command()
 @with_settings(CLIENT)
-def decide(
+def decide(  # noqa: PLR0913 - an option each
     settings: Settings,
     *,
     approval_id: Annotated[str, typer.Argument(metavar="APPROVAL_ID")],
-    decision: Annotated[Decision, typer.Argument(metavar="approve|deny")],
+    decision: Annotated[
+        Decision, typer.Argument(metavar="approve|deny|happened|not_happened|stop")
+    ],
     comment: Annotated[str | None, typer.Option(help="what the log is to say")] = None,
     arguments: Annotated[
         str | None, typer.Option(metavar="JSON", help="approve the call with these instead")
     ] = None,
     digest: Annotated[str | None, typer.Option(help="the digest of the call that was seen")] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="JSON", help="what a call that happened has brought")
+    ] = None,
+    remember_s: Annotated[
+        float | None, typer.Option(help="allow the same call for so long in the session")
+    ] = None,
 ) -> None:
-    """Approve or deny a call; the first answer counts."""
+    """Answer a question; the first answer counts."""
     options: DecisionOptions = {"comment": comment, "digest": digest}
     if arguments is not None:
         options["arguments"] = _object(arguments)
+    if result is not None:
+        options["result"] = _json("--result", result)
+    if remember_s is not None:
+        options["remember"] = {"for": "session", "ttl_s": remember_s}
     with connected(settings) as milepost:
         show_json(milepost.approvals.decide(approval_id, decision, **options).raw)
 
 
-def _object(text: str) -> dict[str, object]:
+@app.command()
+@with_settings(CLIENT)
+def withdraw(
+    settings: Settings,
+    *,
+    approval_id: Annotated[str, typer.Argument(metavar="APPROVAL_ID")],
+    reason: Annotated[str | None, typer.Option(help="what the log is to say")] = None,
+) -> None:
+    """Take a question back, which means no."""
+    with connected(settings) as milepost:
+        show_json(milepost.approvals.withdraw(approval_id, reason=reason).raw)
+
+
+def _json(option: str, text: str) -> Any:
     try:
-        value = orjson.loads(text)
+        return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise typer.BadParameter(f"--arguments is not JSON: {error}") from error
+        raise typer.BadParameter(f"{option} is not JSON: {error}") from error
+
+
+def _object(text: str) -> dict[str, object]:
+    value = _json("--arguments", text)
     if not isinstance(value, dict):
         raise typer.BadParameter('--arguments is a JSON object, such as \'{"to": "a@b.c"}\'')
     return value

@@ -1,5 +1,6 @@
 """What the commands share that talk to a server: the connection, and bits of their arguments."""
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ BRIEF = Patience(tries_max=3)
 @contextmanager
 def connected(settings: Settings, patience: Patience = BRIEF) -> Iterator[BlockingMilepost]:
     """Give a client of the server that the settings name."""
+    if patience is BRIEF:
+        logging.getLogger("milepost.client").setLevel(logging.ERROR)  # It is all over in no time.
     key = settings.api_key.get_secret_value() if settings.api_key else None
     with BlockingMilepost(settings.base_url, key, patience=patience) as milepost:
         yield milepost

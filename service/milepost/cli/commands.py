@@ -10,6 +10,7 @@ import typer
 from milepost.cli.approvals import app as approvals
 from milepost.cli.flags import DATABASE, SERVER, WORKER, with_settings
 from milepost.cli.key_commands import app as keys
+from milepost.cli.policies import grants, policies
 from milepost.cli.runs import app as runs
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
@@ -27,6 +28,8 @@ app = typer.Typer(
 )
 app.add_typer(runs, name="runs")
 app.add_typer(approvals, name="approvals")
+app.add_typer(policies, name="policies")
+app.add_typer(grants, name="grants")
 app.add_typer(keys, name="keys")
 
 

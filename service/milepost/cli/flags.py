@@ -13,7 +13,7 @@ from milepost.settings import Settings, flag, load_settings, variable
 P = ParamSpec("P")
 
 CLIENT = ("base_url", "api_key")
-SERVING = ("host", "port", "queue_max")
+SERVING = ("host", "port", "queue_max", "confirmations")
 SERVER = tuple(name for name in Settings.model_fields if name not in CLIENT)
 WORKER = tuple(name for name in SERVER if name not in SERVING)
 DATABASE = ("database_url", "log_level", "log_json")

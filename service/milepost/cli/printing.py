@@ -13,6 +13,7 @@ WIDTH_MAX = 100
 # Which members of an event's data tell it in one line.
 _TELLING: Mapping[str, Sequence[str]] = {
     "run.queued": ("agent", "reason"),
+    "run.forked": ("run_id", "at_seq"),
     "run.resumed": ("why",),
     "run.completed": ("finish_reason",),
     "tool_call.requested": ("name", "arguments"),
@@ -73,7 +74,10 @@ class Telling:
 
 
 def summary(event: Event) -> str:
-    """Return what is worth knowing of an event, on one line."""
+    """Return what is worth knowing of an event, on one line: of a failure all, with its remedy."""
+    if event.type == "run.failed":
+        error = event.data["error"]
+        return " ".join(f"{error['code']}: {error['message']}".split())
     names = _TELLING.get(event.type, tuple(event.data))
     told = ((name, event.data.get(name)) for name in names)
     line = "  ".join(

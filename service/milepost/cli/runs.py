@@ -1,5 +1,6 @@
 """`milepost runs`: start runs, watch them, list them, end them."""
 
+import json
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict
@@ -12,11 +13,13 @@ from milepost.cli.flags import CLIENT, with_settings
 from milepost.cli.printing import Telling, show_json, show_line, show_table
 from milepost.client import Event
 from milepost.client.milepost import PATIENCE
-from milepost.client.runs import RunFilters, RunOptions
-from milepost.client.shapes import RunStatus
+from milepost.client.runs import ForkOptions, RunFilters, RunOptions, ToolCallFilters
+from milepost.client.shapes import RunStatus, ToolCall, ToolCallState
 from milepost.settings import Settings
 
 app = typer.Typer(help="Start runs, watch them, list them, end them.", no_args_is_help=True)
+
+COMPLETED = "run.completed"
 
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID")]
@@ -43,7 +46,7 @@ def create(  # noqa: PLR0913 - a command's flags
     stream: Annotated[bool, typer.Option("--stream", help="watch it until it ends")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a run, and print it; or watch it."""
+    """Start a run, and print it; or watch it. Watched, it fails unless the run completes."""
     options: RunOptions = {"priority": priority, "metadata": pairs(metadata or [])}
     if session is not None:
         options["session_id"] = session
@@ -59,7 +62,9 @@ def create(  # noqa: PLR0913 - a command's flags
         show_json(run.raw)
         return
     with connected(settings, PATIENCE) as milepost:
-        _show(milepost.runs.stream(run.id), as_json=as_json)
+        last = _show(milepost.runs.stream(run.id), as_json=as_json)
+    if last != COMPLETED:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -123,6 +128,31 @@ def list_runs(  # noqa: PLR0913 - a command's flags
         typer.echo(f"There are more: --after {page.next_cursor}", err=True)
 
 
+@app.command("tool-calls")
+@with_settings(CLIENT)
+def tool_calls(  # noqa: PLR0913 - a command's flags
+    settings: Settings,
+    *,
+    run_id: RunId,
+    state: Annotated[ToolCallState | None, typer.Option()] = None,
+    tool: Annotated[str | None, typer.Option()] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
+    after: Annotated[str | None, typer.Option(help="the former page's next_cursor")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what became of a run's tool calls."""
+    filters: ToolCallFilters = {"state": state, "tool": tool, "limit": limit, "after": after}
+    with connected(settings) as milepost:
+        page = milepost.runs.tool_calls(run_id, **filters)
+    if as_json:
+        for call in page.items:
+            show_line(call.raw)
+        return
+    show_table(("CALL", "TOOL", "STATE", "TRIES", "CAME TO"), map(_row_of, page.items))
+    if page.next_cursor:
+        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
+
+
 @app.command()
 @with_settings(CLIENT)
 def cancel(
@@ -135,11 +165,65 @@ def cancel(
         show_json(milepost.runs.cancel(run_id, reason).raw)
 
 
-def _show(events: Generator[Event, None, None], *, as_json: bool) -> None:
-    telling = Telling()
+@app.command()
+@with_settings(CLIENT)
+def fork(  # noqa: PLR0913 - a command's flags
+    settings: Settings,
+    *,
+    run_id: RunId,
+    at_seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="the event to go on behind")],
+    agent: Annotated[str | None, typer.Option(help="another agent, by name or id")] = None,
+    agent_version: Annotated[int | None, typer.Option(min=1, help="a version of it")] = None,
+    words: Annotated[str | None, typer.Option("--input", help="what is said next")] = None,
+    user: Annotated[str | None, typer.Option(help="for whom it acts")] = None,
+    metadata: Metadata = None,
+) -> None:
+    """Start a run that goes on from the middle of another one, and print it."""
+    options: ForkOptions = {"metadata": pairs(metadata or [])}
+    if agent is not None:
+        options["agent"] = agent
+    if agent_version is not None:
+        options["agent_version"] = agent_version
+    if words is not None:
+        options["input"] = words
+    if user is not None:
+        options["user"] = user
+    with connected(settings) as milepost:
+        show_json(milepost.runs.fork(run_id, at_seq, **options).raw)
+
+
+@app.command()
+@with_settings(CLIENT)
+def replay(
+    settings: Settings,
+    *,
+    run_id: RunId,
+    agent: Annotated[str | None, typer.Option(help="another agent, by name or id")] = None,
+    agent_version: Annotated[int | None, typer.Option(min=1, help="a version of it")] = None,
+) -> None:
+    """Play a run's log again, calling nobody. Fails where the agent would have done otherwise."""
+    with connected(settings) as milepost:
+        replayed = milepost.runs.replay(run_id, agent, agent_version)
+    show_json(replayed.raw)
+    if not replayed.identical:
+        raise typer.Exit(1)
+
+
+def _row_of(call: ToolCall) -> tuple[str, ...]:
+    came_to = call.result if call.error is None else call.error["message"]
+    shown = came_to if isinstance(came_to, str) else json.dumps(came_to, ensure_ascii=False)
+    tries = str(len(call.attempts))
+    return call.call_id, call.tool, call.state, tries, "" if came_to is None else shown
+
+
+def _show(events: Generator[Event, None, None], *, as_json: bool) -> str | None:
+    """Print the events as they come; return the type of the last."""
+    telling, last = Telling(), None
     with closing(events):
         for event in events:
+            last = event.type
             if as_json:
                 show_line(asdict(event))
             else:
                 telling.show(event)
+    return last

@@ -1,6 +1,7 @@
 """A client of a Milepost server, which follows runs to their end, whatever breaks on the way."""
 
 from milepost.client.blocking import BlockingMilepost
+from milepost.client.channels import ChannelAnswer, PendingAction
 from milepost.client.milepost import Milepost
 from milepost.client.patience import Patience
 from milepost.client.shapes import (
@@ -12,9 +13,12 @@ from milepost.client.shapes import (
     Budget,
     BudgetCounter,
     Event,
+    Grant,
     Page,
+    PolicyVerdict,
     Run,
     Session,
+    StandingPolicy,
 )
 
 __all__ = [
@@ -26,10 +30,15 @@ __all__ = [
     "BlockingMilepost",
     "Budget",
     "BudgetCounter",
+    "ChannelAnswer",
     "Event",
+    "Grant",
     "Milepost",
     "Page",
     "Patience",
+    "PendingAction",
+    "PolicyVerdict",
     "Run",
     "Session",
+    "StandingPolicy",
 ]

@@ -10,8 +10,11 @@ from milepost.client.agents import Agents
 from milepost.client.approvals import Approvals
 from milepost.client.batches import Batches
 from milepost.client.budgets import Budgets
+from milepost.client.channels import Channels
+from milepost.client.grants import Grants
 from milepost.client.milepost import BASE_URL, PATIENCE, Milepost
 from milepost.client.patience import Patience
+from milepost.client.policies import Policies
 from milepost.client.runs import Runs
 from milepost.client.sessions import Sessions
 
@@ -126,6 +129,10 @@ class BlockingRuns(_Blocking[Runs]):
     get = _blocking(Runs.get)
     list = _blocking(Runs.list)
     cancel = _blocking(Runs.cancel)
+    fork = _blocking(Runs.fork)
+    replay = _blocking(Runs.replay)
+    tool_calls = _blocking(Runs.tool_calls)
+    tool_call = _blocking(Runs.tool_call)
     tool_results = _blocking(Runs.tool_results)
     stream = _iterating(Runs.stream)
     wait = _blocking(Runs.wait)
@@ -153,6 +160,15 @@ class BlockingApprovals(_Blocking[Approvals]):
     list = _blocking(Approvals.list)
     get = _blocking(Approvals.get)
     decide = _blocking(Approvals.decide)
+    decide_all = _blocking(Approvals.decide_all)
+    withdraw = _blocking(Approvals.withdraw)
+
+
+class BlockingChannels(_Blocking[Channels]):
+    """`Channels`, blocking."""
+
+    send = _blocking(Channels.send)
+    pending = _blocking(Channels.pending)
 
 
 class BlockingAgents(_Blocking[Agents]):
@@ -189,6 +205,23 @@ class BlockingBudgets(_Blocking[Budgets]):
     delete = _blocking(Budgets.delete)
 
 
+class BlockingPolicies(_Blocking[Policies]):
+    """`Policies`, blocking."""
+
+    get = _blocking(Policies.get)
+    put = _blocking(Policies.put)
+    delete = _blocking(Policies.delete)
+    check = _blocking(Policies.check)
+
+
+class BlockingGrants(_Blocking[Grants]):
+    """`Grants`, blocking."""
+
+    list = _blocking(Grants.list)
+    get = _blocking(Grants.get)
+    revoke = _blocking(Grants.revoke)
+
+
 class BlockingMilepost:
     """A server, by its resources, for code without an event loop. Close it, or use `with`."""
 
@@ -204,9 +237,12 @@ class BlockingMilepost:
         self.runs = BlockingRuns(self._client.runs, self._loop)
         self.batches = BlockingBatches(self._client.batches, self._loop)
         self.approvals = BlockingApprovals(self._client.approvals, self._loop)
+        self.channels = BlockingChannels(self._client.channels, self._loop)
         self.agents = BlockingAgents(self._client.agents, self._loop)
         self.sessions = BlockingSessions(self._client.sessions, self._loop)
         self.budgets = BlockingBudgets(self._client.budgets, self._loop)
+        self.policies = BlockingPolicies(self._client.policies, self._loop)
+        self.grants = BlockingGrants(self._client.grants, self._loop)
 
     def __enter__(self) -> Self:
         """Give the client itself."""

@@ -10,7 +10,7 @@ import httpx2
 import orjson
 
 from milepost.client.shapes import Event
-from milepost.client.transport import Params, Transport, asked_s
+from milepost.client.transport import Params, Transport, asked_s, tell_of_trouble
 from milepost.core.errors import ApiError, MilepostError
 from milepost.core.events import Terminal
 
@@ -112,6 +112,8 @@ class Following(Generic[E]):
             except MilepostError as error:
                 if not error.retryable:
                     raise
+                if failures == 0 < self._transport.patience.tries_max - 1:
+                    tell_of_trouble(error)
                 lost = error
             if self._over:
                 return

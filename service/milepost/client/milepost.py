@@ -7,7 +7,10 @@ from milepost.client.agents import Agents
 from milepost.client.approvals import Approvals
 from milepost.client.batches import Batches
 from milepost.client.budgets import Budgets
+from milepost.client.channels import Channels
+from milepost.client.grants import Grants
 from milepost.client.patience import Patience
+from milepost.client.policies import Policies
 from milepost.client.runs import Runs
 from milepost.client.sessions import Sessions
 from milepost.client.transport import Transport
@@ -38,9 +41,12 @@ class Milepost:
         self.runs = Runs(self._transport)
         self.batches = Batches(self._transport)
         self.approvals = Approvals(self._transport)
+        self.channels = Channels(self._transport)
         self.agents = Agents(self._transport)
         self.sessions = Sessions(self._transport)
         self.budgets = Budgets(self._transport)
+        self.policies = Policies(self._transport)
+        self.grants = Grants(self._transport)
 
     async def __aenter__(self) -> Self:
         """Give the client itself."""

@@ -7,7 +7,17 @@ from typing import Any, TypedDict, Unpack
 
 from milepost.client.following import Following, Wanted
 from milepost.client.position import Position
-from milepost.client.shapes import Event, Page, Run, RunStatus, paged, shaped
+from milepost.client.shapes import (
+    Event,
+    Page,
+    Replay,
+    Run,
+    RunStatus,
+    ToolCall,
+    ToolCallState,
+    paged,
+    shaped,
+)
 from milepost.client.transport import Transport, filtered, quoted
 
 WAIT_S = 300.0
@@ -26,6 +36,19 @@ class RunOptions(TypedDict, total=False):
     delay_s: float
 
 
+class ForkOptions(TypedDict, total=False):
+    """What a fork may be given besides its point: another agent, something to be told, whose it is.
+
+    Without `agent_version` a named agent is taken as it is now.
+    """
+
+    agent: str
+    agent_version: int
+    input: str | Sequence[Mapping[str, str]]
+    metadata: Mapping[str, str]
+    user: str
+
+
 class RunFilters(TypedDict, total=False):
     """Which runs a list is to hold, and which stretch of it."""
 
@@ -33,9 +56,20 @@ class RunFilters(TypedDict, total=False):
     agent: str | None
     session_id: str | None
     user: str | None
+    forked_from: str | None
     metadata: Mapping[str, str]
     created_after: str | None
     created_before: str | None
+    limit: int | None
+    after: str | None
+    order: str | None
+
+
+class ToolCallFilters(TypedDict, total=False):
+    """Which calls a list is to hold, and which stretch of it."""
+
+    state: ToolCallState | None
+    tool: str | None
     limit: int | None
     after: str | None
     order: str | None
@@ -69,6 +103,29 @@ class Runs:
         """Ask a run to end; one that is over stays as it is."""
         body = {"reason": reason}
         return shaped(Run, await self._transport.post(f"/v1/runs/{quoted(run_id)}/cancel", body))
+
+    async def fork(self, run_id: str, at_seq: int, **options: Unpack[ForkOptions]) -> Run:
+        """Queue a run that goes on from where another one was behind its event `at_seq`."""
+        body = {"at_seq": at_seq, **options}
+        return shaped(Run, await self._transport.post(f"/v1/runs/{quoted(run_id)}/fork", body))
+
+    async def replay(
+        self, run_id: str, agent: str | None = None, agent_version: int | None = None
+    ) -> Replay:
+        """Play a run's log again under an agent's rules; say where it first differs from them."""
+        body = {"agent": agent, "agent_version": agent_version}
+        path = f"/v1/runs/{quoted(run_id)}/replay"
+        return shaped(Replay, await self._transport.post(path, body))
+
+    async def tool_calls(self, run_id: str, **filters: Unpack[ToolCallFilters]) -> Page[ToolCall]:
+        """Return what became of the run's calls, in the order in which they were asked for."""
+        path = f"/v1/runs/{quoted(run_id)}/tool_calls"
+        return paged(ToolCall, await self._transport.get(path, filtered(filters)))
+
+    async def tool_call(self, run_id: str, call_id: str) -> ToolCall:
+        """Return what became of a call, with the whole of its result."""
+        path = f"/v1/runs/{quoted(run_id)}/tool_calls/{quoted(call_id)}"
+        return shaped(ToolCall, await self._transport.get(path))
 
     async def tool_results(
         self,

@@ -63,7 +63,7 @@ class Sessions:
         return shaped(Session, answer)
 
     async def delete(self, session_id: str, *, if_still: int | None = None) -> None:
-        """Erase a session with its runs; with `if_still`, only in that version."""
+        """Erase a session with its runs and all below them; with `if_still`, in that version."""
         path = f"/v1/sessions/{quoted(session_id)}"
         await self._transport.request("DELETE", path, headers=if_version(if_still))
 

@@ -9,9 +9,16 @@ T = TypeVar("T")
 RunStatus = Literal[
     "queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled", "expired"
 ]
+ToolCallState = Literal[
+    "requested", "waiting", "started", "completed", "failed", "denied", "interrupted", "unknown"
+]
 BatchStatus = Literal["running", "cancelling", "completed", "cancelled"]
-ApprovalStatus = Literal["pending", "approved", "denied", "expired", "withdrawn", "superseded"]
-Decision = Literal["approve", "deny"]
+ApprovalStatus = Literal[
+    "pending", "approved", "denied", "answered", "expired", "withdrawn", "superseded"
+]
+ApprovalKind = Literal["call", "outcome"]
+Decision = Literal["approve", "deny", "happened", "not_happened", "stop"]
+Verdict = Literal["allow", "ask", "deny", "invalid"]
 BudgetScope = Literal["tenant", "user", "agent", "session"]
 BudgetPeriod = Literal["total", "hour", "day", "month"]
 
@@ -45,6 +52,46 @@ class Run:
     def text(self) -> str | None:
         """The answer, once there is one."""
         return None if self.output is None else self.output.get("text")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What an agent's rules make of what happened in a run."""
+
+    run_id: str
+    agent: str
+    agent_version: int
+    events: int
+    steps: int
+    identical: bool
+    divergence: Mapping[str, Any] | None
+    definition_changed: Sequence[str]
+    tools_missing: Sequence[str]
+    notes: Sequence[str]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What became of a tool call in a run; long results in a list are cut."""
+
+    call_id: str
+    tool: str
+    kind: str
+    state: ToolCallState
+    arguments: Mapping[str, Any]
+    effect: str | None
+    idempotency_key: str
+    attempts: Sequence[Mapping[str, Any]]
+    approval_ids: Sequence[str]
+    child_run_id: str | None
+    result: Any
+    result_is_cut: bool
+    error: Mapping[str, Any] | None
+    requested_at: str
+    ended_at: str | None
+    duration_ms: int | None
+    raw: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +166,28 @@ class Approval:
     """A tool call that waits for a person, or did."""
 
     id: str
+    kind: ApprovalKind
     status: ApprovalStatus
     run_id: str
     agent: str
     call_id: str
     tool: str
     arguments: Mapping[str, Any]
+    diff: Sequence[Mapping[str, Any]] | None
     digest: str
     preview: str
     reason: str | None
     required: int
+    terms: Mapping[str, Any]
+    escalated: bool
+    requester: Mapping[str, Any]
+    votes: Sequence[Mapping[str, Any]]
     created_at: str
     expires_at: str
     decision: Decision | None
     decided_by: str | None
     comment: str | None
+    version: int
     raw: Mapping[str, Any]
 
 
@@ -171,11 +225,15 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of what calls take there may be in a period. `scope_value` is None for each one."""
+    """How much of what calls take there may be in a period. `scope_value` is None for each one.
+
+    `known` says whether there is the agent or session that it names; None where it names neither.
+    """
 
     id: str
     scope: BudgetScope
     scope_value: str | None
+    known: bool | None
     period: BudgetPeriod
     limits: Mapping[str, int | None]
     warn_at: float
@@ -195,6 +253,50 @@ class BudgetCounter:
     spent: Mapping[str, Any]
     reserved: Mapping[str, Any]
     remaining: Mapping[str, Any]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StandingPolicy:
+    """The rules of a scope: `tenant`, or a session's id. Without any, the policy is None."""
+
+    scope: str
+    policy: Mapping[str, Any] | None
+    version: int
+    updated_at: str | None
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVerdict:
+    """What would become of a call, and why; with the arguments as the tool would get them."""
+
+    verdict: Verdict
+    by: str
+    reason: str | None
+    arguments: Mapping[str, Any] | None
+    coerced: Sequence[str]
+    terms: Mapping[str, Any] | None
+    error: Mapping[str, Any] | None
+    counts: Sequence[int]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A person's yes that holds for a session; without a digest, whatever the arguments are."""
+
+    id: str
+    session_id: str
+    tool: str
+    digest: str | None
+    approval_id: str
+    granted_by: str
+    created_at: str
+    expires_at: str
+    revoked_by: str | None
+    revoked_at: str | None
+    active: bool
     raw: Mapping[str, Any]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import random
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -29,6 +30,8 @@ _REPEATABLE = frozenset({"GET", "POST"})
 _PASSING = frozenset({429, 502, 503, 504})
 
 Params = Mapping[str, object]
+
+_log = logging.getLogger("milepost.client")
 
 
 class Transport:
@@ -88,6 +91,8 @@ class Transport:
                 repeatable = error.retryable
             if not repeatable or failures >= self.patience.tries_max:
                 raise error
+            if failures == 1:
+                tell_of_trouble(error)
             await self.pause(failures, asked_s(error))
         raise AssertionError("counting does not end")
 
@@ -142,6 +147,11 @@ class Transport:
             f"no answer from {self.base_url} ({why}); is the server running there?",
             code="unreachable",
         )
+
+
+def tell_of_trouble(error: MilepostError) -> None:
+    """Log the first of the failures in a row: all tries together may take minutes."""
+    _log.warning("trying again: %s", error)
 
 
 def asked_s(error: MilepostError) -> float | None:

@@ -1,13 +1,25 @@
 """What becomes of one tool call: admitted, asked about, refused, recovered or made shorter."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from milepost.core.agents import Compression
 from milepost.core.canonical import call_digest
-from milepost.core.effects import AskApproval, CallTool, CompressResult, Effect, Record, ScreenCall
+from milepost.core.effects import (
+    AskApproval,
+    CallTool,
+    CheckCall,
+    CompressResult,
+    CountCall,
+    Effect,
+    Record,
+    ScreenCall,
+)
 from milepost.core.events import (
     Failure,
     PolicyDecided,
+    RunFailing,
+    ToolCallCompleted,
     ToolCallDenied,
     ToolCallFailed,
     ToolCallInterrupted,
@@ -16,8 +28,9 @@ from milepost.core.events import (
 )
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
-from milepost.core.repetition import ToolEffect, may_repeat
-from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
+from milepost.core.policy import PLAIN
+from milepost.core.repetition import OnUnknown, ToolEffect, may_repeat
+from milepost.core.rulings import Ask, Count, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.state import CallStatus, OpenCall, State
 
 UNKNOWN_OUTCOME = Failure(
@@ -33,22 +46,52 @@ def decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | Non
         case CallStatus.REQUESTED:
             return _admit(open_call, rules, state)
         case CallStatus.APPROVED:
-            return _admit_approved(open_call, rules.judge(open_call.call))
+            ruling = rules.judge(open_call.call, open_call.counts)
+            return _look(open_call, ruling, rules) or _admit_approved(open_call, ruling)
         case CallStatus.REPEATABLE:
-            return _run_again(open_call, rules.judge(open_call.call))
+            ruling = rules.judge(open_call.call, open_call.counts)
+            return _look(open_call, ruling, rules) or _run_again(open_call, ruling)
         case CallStatus.DENIED:
             return _deny(open_call.call, open_call.denied_by, open_call.denial)
         case CallStatus.LOST:
-            return _recover(open_call)
+            return _recover(open_call, rules)
+        case CallStatus.HAPPENED:
+            return Record((ToolCallCompleted(open_call.call.id, open_call.brought, 0),))
+        case CallStatus.UNKNOWN:
+            return Record((ToolCallFailed(open_call.call.id, UNKNOWN_OUTCOME),))
         case CallStatus.DONE:
             return _compress(open_call, rules.compression)
         case (
             CallStatus.SCREENING
+            | CallStatus.COUNTING
+            | CallStatus.CHECKING
             | CallStatus.ASKED
             | CallStatus.STARTED
             | CallStatus.AWAITED
             | CallStatus.COMPRESSING
         ):
+            return None
+
+
+def look_at(open_call: OpenCall, arguments: Mapping[str, Json], rules: Rules) -> Effect | None:
+    """Have the guardrails look at a call, or tell the model what they have against it.
+
+    None where they have nothing, and where there are none.
+    """
+    call = open_call.call
+    if rules.screens_calls and not open_call.screened:
+        return ScreenCall(call, arguments)
+    if open_call.blocked is not None:
+        return Record((ToolCallFailed(call.id, Failure("guardrail_blocked", open_call.blocked)),))
+    return None
+
+
+def _look(open_call: OpenCall, ruling: Ruling, rules: Rules) -> Effect | None:
+    """Only what may be made is looked at, be it as the model or as an approver wants it."""
+    match ruling:
+        case Run(arguments) | Ask(arguments):
+            return look_at(open_call, arguments, rules)
+        case _:
             return None
 
 
@@ -75,19 +118,19 @@ def _call(
 def _admit(open_call: OpenCall, rules: Rules, state: State) -> Effect:
     """Permission and policy come first: only what may be made is looked at by the guardrails."""
     call = open_call.call
-    ruling = rules.judge(call)
-    if isinstance(ruling, Run | Ask) and rules.screens_calls and not open_call.screened:
-        return ScreenCall(call, ruling.arguments)
-    if open_call.blocked is not None:
-        return Record((ToolCallFailed(call.id, Failure("guardrail_blocked", open_call.blocked)),))
+    ruling = _guarded(rules.judge(call, open_call.counts), call, state)
+    if look := _look(open_call, ruling, rules):
+        return look
     match ruling:
         case Run(arguments, effect, coerced):
             return _call(open_call, arguments, effect, coerced)
-        case Ask(arguments, _, reason):
+        case Ask(arguments, _, reason, _, terms):
             asked = call_digest(call.name, arguments)
             if denial := state.denials.get(asked):
                 return _deny(call, "an earlier answer in this run", denial)
-            return AskApproval(call, arguments, asked, reason)
+            return AskApproval(call, arguments, asked, reason, terms)
+        case Count(_, wanted):
+            return CountCall(call, wanted)
         case Refuse(by, reason):
             judged = PolicyDecided(call.id, "deny", reason)
             return Record((judged, ToolCallDenied(call.id, by, reason)))
@@ -95,10 +138,25 @@ def _admit(open_call: OpenCall, rules: Rules, state: State) -> Effect:
             return Record((ToolCallFailed(call.id, error),))
 
 
+def _guarded(ruling: Ruling, call: ToolCall, state: State) -> Ruling:
+    """A fork asks before it does what the run that it was forked from has done since."""
+    if not state.guarded or not isinstance(ruling, Run | Ask) or ruling.effect == "read":
+        return ruling
+    if (why := state.guarded.get(call_digest(call.name, ruling.arguments))) is None:
+        return ruling
+    match ruling:
+        case Run(arguments, effect, coerced):
+            return Ask(arguments, effect, why, coerced)
+        case Ask(reason=reason):
+            return replace(ruling, reason=f"{reason}; {why}")
+
+
 def _admit_approved(open_call: OpenCall, ruling: Ruling) -> Effect:
     """Judge again what was approved: a deny still wins, and only the approved arguments run."""
     call = open_call.call
     match ruling:
+        case Count(_, wanted):
+            return CountCall(call, wanted)
         case Run(arguments, effect, coerced) | Ask(arguments, effect, _, coerced):
             if call_digest(call.name, arguments) != open_call.digest:
                 return _deny(call, "approval", "the arguments are not those that were approved")
@@ -116,22 +174,57 @@ def _run_again(open_call: OpenCall, ruling: Ruling) -> Effect:
     match ruling:
         case Run(arguments, effect, coerced):
             return _call(open_call, arguments, effect, coerced)
-        case Ask(arguments, _, reason):
+        case Ask(arguments, _, reason, _, terms):
             asked = call_digest(open_call.call.name, arguments)
-            return AskApproval(open_call.call, arguments, asked, reason)
+            return AskApproval(open_call.call, arguments, asked, reason, terms)
+        case Count(_, wanted):
+            return CountCall(open_call.call, wanted)
         case Refuse(by, reason):
             return _deny(open_call.call, by, reason)
         case Reject(error):
             return Record((ToolCallFailed(open_call.call.id, error),))
 
 
-def _recover(open_call: OpenCall) -> Effect:
+def _recover(open_call: OpenCall, rules: Rules) -> Effect:
     """A call that may have acted is repeated only where its declared effect makes that safe."""
     call_id = open_call.call.id
     if may_repeat(open_call.effect):
         return Record((ToolCallInterrupted(call_id, "repeat"),))
-    unknown = ToolCallFailed(call_id, UNKNOWN_OUTCOME)
-    return Record((ToolCallInterrupted(call_id, "tell_model"), unknown))
+    if open_call.effect == "checkable" and not open_call.checked:
+        return CheckCall(open_call.call, _given(open_call))
+    match rules.on_unknown(open_call.call) or _usually(open_call):
+        case "ask":
+            return _ask_what_came_of_it(open_call, rules)
+        case "fail":
+            failing = RunFailing(replace(UNKNOWN_OUTCOME, message=_unknown(open_call.call)))
+            return Record((ToolCallInterrupted(call_id, "fail"), failing))
+        case "tell_model":
+            unknown = ToolCallFailed(call_id, UNKNOWN_OUTCOME)
+            return Record((ToolCallInterrupted(call_id, "tell_model"), unknown))
+
+
+def _usually(open_call: OpenCall) -> OnUnknown:
+    """Whoever had to say yes to a call is asked what came of it."""
+    return "tell_model" if open_call.approved_by is None else "ask"
+
+
+def _ask_what_came_of_it(open_call: OpenCall, rules: Rules) -> AskApproval:
+    """Ask those who could have approved the call; one answer is enough."""
+    call, given = open_call.call, _given(open_call)
+    ruling = rules.judge(call, open_call.counts)
+    terms = replace(ruling.terms, required=1) if isinstance(ruling, Ask) else PLAIN
+    opening = (ToolCallInterrupted(call.id, "ask"),)
+    asked = call_digest(call.name, given)
+    return AskApproval(call, given, asked, _unknown(call), terms, "outcome", opening)
+
+
+def _unknown(call: ToolCall) -> str:
+    return f"the worker that ran {call.name} was lost, and nobody knows whether it has acted"
+
+
+def _given(open_call: OpenCall) -> Mapping[str, Json]:
+    """Return what the tool got."""
+    return open_call.call.arguments if open_call.given is None else open_call.given
 
 
 def _deny(call: ToolCall, by: str, reason: str) -> Effect:

@@ -11,8 +11,18 @@ from typing import Any, get_args
 import orjson
 
 from milepost.core.agents import Bounds, StructuredOutput
-from milepost.core.events import Event, Failure, InputMessage, Output, Parent, RunWaiting
-from milepost.core.messages import Image, Sealed
+from milepost.core.events import (
+    Channel,
+    Event,
+    Failure,
+    ForkedCall,
+    ForkPoint,
+    InputMessage,
+    Output,
+    Parent,
+    RunWaiting,
+)
+from milepost.core.messages import Image, Message, Sealed, ToolCall
 from milepost.core.usage import NANOS_PER_MICRO, Usage
 
 NANOS_PER_DOLLAR = 1_000_000_000
@@ -27,6 +37,10 @@ _FIELDS = {
     member: frozenset(field.name for field in dataclasses.fields(member))
     for member in EVENTS.values()
 }
+_USED = {
+    member: tuple(name for name in ("usage", "below") if name in fields)
+    for member, fields in _FIELDS.items()
+}
 _USAGE_FIELDS = tuple(field.name for field in dataclasses.fields(Usage))
 
 
@@ -34,10 +48,9 @@ def encode(event: Event) -> bytes:
     """Return the event's `data` as JSON: what is stored, and what clients are sent."""
     if isinstance(event, RunWaiting):
         return orjson.dumps({"for": event.cause, "pending": event.pending})
-    if "usage" in _FIELDS[type(event)]:
+    if used := _USED[type(event)]:
         shown = {name: getattr(event, name) for name in event.__slots__}
-        shown["usage"] = usage_shown(shown["usage"])
-        return orjson.dumps(shown)
+        return orjson.dumps(shown | {name: usage_shown(shown[name]) for name in used})
     return orjson.dumps(event)
 
 
@@ -95,21 +108,31 @@ _input_message = _record(InputMessage)
 _image = _record(Image)
 _structured = _record(StructuredOutput)
 _parent = _record(Parent)
+_channel = _record(Channel)
 _bounds = _record(Bounds)
 _sealed = _record(Sealed)
+_forked_call = _record(ForkedCall)
+_message = _record(Message)
+_call = _record(ToolCall)
 _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "usage": usage_read,
+    "below": usage_read,
     "error": _record(Failure),
     "output": _record(Output),
     "input": lambda value: None if value is None else tuple(map(_said, value)),
     "response_format": _structured,
     "parent": _parent,
+    "channel": _channel,
     "bounds": _bounds,
     "tools": tuple,
     "sealed": lambda value: tuple(map(_sealed, value)),
     "pending": tuple,
     "stopped": tuple,
     "coerced": tuple,
+    "approvers": tuple,
+    "forked_from": _record(ForkPoint),
+    "conversation": lambda value: tuple(map(_turn, value)),
+    "calls": lambda value: tuple(map(_forked, value)),
 }
 
 
@@ -117,6 +140,21 @@ def _said(value: Any) -> Any:
     message = _input_message(value)
     images = tuple(map(_image, message.images))
     return dataclasses.replace(message, images=images)
+
+
+def _turn(value: Any) -> Any:
+    message = _message(value)
+    return dataclasses.replace(
+        message,
+        calls=tuple(map(_call, message.calls)),
+        images=tuple(map(_image, message.images)),
+        sealed=tuple(map(_sealed, message.sealed)),
+    )
+
+
+def _forked(value: Any) -> Any:
+    forked = _forked_call(value)
+    return dataclasses.replace(forked, call=_call(forked.call))
 
 
 def _revive(name: str, value: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from milepost.core import bounds, ids
-from milepost.core.admission import decide_call
+from milepost.core.admission import UNKNOWN_OUTCOME, decide_call, look_at
 from milepost.core.backoff import RETRY_AFTER_S_MAX, wait_s
 from milepost.core.bounds import OWN
 from milepost.core.effects import (
@@ -44,7 +44,7 @@ from milepost.core.events import (
 )
 from milepost.core.json import Json
 from milepost.core.loops import circle_in, notice_of
-from milepost.core.rulings import AnswerRule, Ask, Fits, Misfits, Refuse, Reject, Rules, Run
+from milepost.core.rulings import AnswerRule, Ask, Count, Fits, Misfits, Refuse, Reject, Rules, Run
 from milepost.core.state import CallStatus, OpenCall, State
 from milepost.core.usage import UNKNOWN
 
@@ -181,20 +181,26 @@ def _over_budget(state: State) -> End:
 
 def _route(state: State, rules: Rules) -> tuple[Effect, ...]:
     """Answer with the calls that could be made; those that could not go back to the model."""
+    open_calls = [call for call in state.calls.values() if call.status is not CallStatus.DONE]
+    if any(call.status in _IN_HAND for call in open_calls):
+        return ()
     chosen: list[Json] = []
     closed: list[Event] = []
-    for open_call in state.calls.values():
-        if open_call.status is CallStatus.DONE:
-            continue
+    looks: list[Effect] = []
+    for open_call in open_calls:
         call = open_call.call
-        match rules.judge(call):
-            case Run(arguments) | Ask(arguments):
+        match rules.judge(call, open_call.counts):
+            case Run(arguments) | Ask(arguments) | Count(arguments):
+                if look := look_at(open_call, arguments, rules):
+                    looks.append(look)
                 chosen.append({"name": call.name, "arguments": dict(arguments)})
                 closed.append(ToolCallFailed(call.id, ROUTED))
             case Refuse(by, reason):
                 closed.append(ToolCallDenied(call.id, by, reason))
             case Reject(error):
                 closed.append(ToolCallFailed(call.id, error))
+    if looks:
+        return tuple(looks)
     closed.append(StepCompleted(state.step))
     if not chosen:
         return (Record(tuple(closed)),)
@@ -204,13 +210,20 @@ def _route(state: State, rules: Rules) -> tuple[Effect, ...]:
 
 def _skip(open_call: OpenCall, why: Failure) -> tuple[Event, ...]:
     call_id = open_call.call.id
+    if open_call.asking == "outcome":
+        why = UNKNOWN_OUTCOME
     failed = ToolCallFailed(call_id, why)
     if open_call.status is CallStatus.ASKED and open_call.approval_id:
         return (ApprovalWithdrawn(open_call.approval_id, call_id), failed)
     return (failed,)
 
 
-_IN_HAND = frozenset({CallStatus.SCREENING, CallStatus.STARTED, CallStatus.COMPRESSING})
+_IN_HAND = frozenset(
+    {
+        CallStatus.SCREENING, CallStatus.COUNTING, CallStatus.STARTED, CallStatus.CHECKING,
+        CallStatus.COMPRESSING,
+    }
+)  # fmt: skip
 _UNBEGUN = frozenset(
     {
         CallStatus.REQUESTED, CallStatus.ASKED, CallStatus.APPROVED, CallStatus.DENIED,
@@ -239,7 +252,7 @@ def _decide_message(state: State, rules: Rules) -> tuple[Effect, ...]:
         return checked
     if state.failure:
         return _decide_retry(state, state.failure, rules)
-    if not state.step_open and state.step >= rules.limits.max_steps:
+    if not state.step_open and state.step - state.steps_before >= rules.limits.max_steps:
         return (End(RunIncomplete("max_steps", Output(state.text), state.usage)),)
     if not state.step_open and (circle := _circle(state, rules)):
         return (circle,)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from milepost.core.events import Event, Terminal, ToolResultCompressing, WaitCause
+from milepost.core.events import ApprovalKind, Event, Terminal, ToolResultCompressing, WaitCause
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
+from milepost.core.policy import PLAIN, Counted, Terms
 from milepost.core.repetition import ToolEffect
 
 
@@ -24,6 +25,25 @@ class ScreenInput:
 @dataclass(frozen=True, slots=True)
 class ScreenCall:
     """Have the guardrails look at a call with these coerced arguments, as above."""
+
+    call: ToolCall
+    arguments: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class CountCall:
+    """Have it counted how often such calls were made, in a log that says so already."""
+
+    call: ToolCall
+    wanted: tuple[Counted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCall:
+    """Ask the tool whether a call that was cut off has acted, in a log that says so already.
+
+    `arguments` are those it ran with.
+    """
 
     call: ToolCall
     arguments: Mapping[str, Json]
@@ -62,12 +82,15 @@ class CompressResult:
 
 @dataclass(frozen=True, slots=True)
 class AskApproval:
-    """Put the question to people."""
+    """Put the question to people, after `opening`: may the call be made, or what came of it."""
 
     call: ToolCall
     arguments: Mapping[str, Json]
     digest: str
     reason: str
+    terms: Terms = PLAIN
+    kind: ApprovalKind = "call"
+    opening: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +118,8 @@ Effect = (
     Record
     | ScreenInput
     | ScreenCall
+    | CountCall
+    | CheckCall
     | CallModel
     | CallTool
     | CompressResult

@@ -13,7 +13,8 @@ MilepostError
 ├── RunError                a run in process did not complete: what `raise_for_status` raises
 ├── FencedError             somebody else owns the run now; write nothing more
 ├── ToolError               a tool call came to nothing
-│   └── ToolValidationError its arguments, or the tool's own definition, do not fit
+│   ├── ToolValidationError its arguments, or the tool's own definition, do not fit
+│   └── PendingActionExistsError  another action waits for a yes in the conversation
 └── ProviderError           the model's vendor refused or failed
 
 `code` is stable and documented; `retryable` says whether the same request may succeed later.
@@ -175,6 +176,12 @@ class ToolValidationError(ToolError):
         self.parameter = parameter
         self.issue = issue
         self.suggestion = suggestion
+
+
+class PendingActionExistsError(ToolError):
+    """Another action waits for the user's yes in the conversation: there is one at a time."""
+
+    code = "pending_action_exists"
 
 
 class ProviderError(MilepostError):

@@ -12,8 +12,9 @@ from milepost.core.agents import Bounds, LoopAction, StructuredOutput
 from milepost.core.guardrails import Place
 from milepost.core.json import Json
 from milepost.core.loops import Pattern
-from milepost.core.messages import Image, Role, Sealed, ToolKind
+from milepost.core.messages import Image, Message, Role, Sealed, ToolCall, ToolKind
 from milepost.core.model import FinishReason
+from milepost.core.policy import OnTimeout
 from milepost.core.repetition import ToolEffect
 from milepost.core.usage import Usage
 
@@ -21,7 +22,9 @@ WaitCause = Literal["approval", "client_tool", "child_run", "operator"]
 ResumeWhy = Literal[
     "approval", "client_tool", "child_run", "crash", "outage", "drain", "cancel", "retry"
 ]
-ApprovalAnswer = Literal["approve", "deny"]
+ApprovalAnswer = Literal["approve", "deny", "happened", "not_happened", "stop"]
+ApprovalKind = Literal["call", "outcome"]
+Found = Literal["found", "absent", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,31 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The call of another run that started this one; `depth` counts the runs above."""
+    """The call of another run that started this one; `depth` counts the runs above.
+
+    `session_id` is where the uppermost of them was asked; logs of earlier versions don't say.
+    """
 
     run_id: str
     call_id: str
     depth: int
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """Where a run was forked off another one: behind that one's event `at_seq`."""
+
+    run_id: str
+    at_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """The chat that a run was asked for in: its channel's name, and which conversation there."""
+
+    name: str
+    conversation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +89,8 @@ class RunQueued:
 
     `response_format` takes the place of the agent's own; without `cache` no reply is looked up.
     `parent` is the call that started the run, `bounds` what that call's run leaves it.
+    `forked_from` is set for a run that goes on from the middle of another one.
+    `channel` is the chat that its user can be asked in.
     """
 
     type: ClassVar = "run.queued"
@@ -81,6 +106,47 @@ class RunQueued:
     cache: bool = True
     parent: Parent | None = None
     bounds: Bounds | None = None
+    forked_from: ForkPoint | None = None
+    channel: Channel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedCall:
+    """A call of the step in which a run was forked, and how far it had come there.
+
+    `requested` has not begun, and is decided on anew; `unknown` had begun without a result;
+    `by` may be who had approved it. `denied` was refused by `by`, with `content` as the reason;
+    `done` brought `content`, of which `long` characters may still be made shorter.
+    """
+
+    call: ToolCall
+    status: Literal["requested", "unknown", "denied", "done"]
+    content: str = ""
+    by: str = ""
+    terminal: bool = False
+    long: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunForked:
+    """What the run goes on from: all that was said before `at_seq`, as the model saw it there.
+
+    `calls` are those of the last message, if the step is still open. `guarded` are digests of calls
+    that the other run has made since, each with the words for whoever is asked before this run
+    makes the same call too. `trace_parent` is the span of the other run in which it was.
+    """
+
+    type: ClassVar = "run.forked"
+    run_id: str
+    at_seq: int
+    conversation: tuple[Message, ...] = ()
+    step: int = 0
+    step_open: bool = False
+    replied: bool = False
+    finish_reason: FinishReason = "stop"
+    calls: tuple[ForkedCall, ...] = ()
+    guarded: Mapping[str, str] = field(default_factory=dict)
+    trace_parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +483,23 @@ class ToolCallScreened:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallCounting:
+    """A rule wants to know how often such calls were made lately."""
+
+    type: ClassVar = "tool_call.counting"
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallCounted:
+    """How often such calls were made lately, this one among them, by what the rules count."""
+
+    type: ClassVar = "tool_call.counted"
+    call_id: str
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallStarted:
     """The tool is about to run, or the client may run it.
 
@@ -533,7 +616,8 @@ class ChildRunStarted:
 class ChildRunEnded:
     """The run that a call had started is over. What it used counts within the bounds of this one.
 
-    It is in the child's own usage, and not in this run's.
+    `usage` is the child's own, `below` that of the runs that it started, and of theirs;
+    `tool_calls` are those of all of them. Nothing of it is in this run's usage.
     """
 
     type: ClassVar = "child_run.ended"
@@ -541,6 +625,8 @@ class ChildRunEnded:
     run_id: str
     status: str
     usage: Usage
+    below: Usage = field(default_factory=Usage)
+    tool_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,16 +641,32 @@ class ToolCallDenied:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallInterrupted:
-    """The worker died while the tool ran: it may have acted. `then` says what follows."""
+    """The worker died while the tool ran: it may have acted. `then` says what follows.
+
+    With `check` the tool is asked whether it has acted.
+    """
 
     type: ClassVar = "tool_call.interrupted"
     call_id: str
-    then: Literal["repeat", "tell_model", "ask"]
+    then: Literal["repeat", "tell_model", "ask", "check", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallChecked:
+    """What the tool itself knows of a call that was cut off: whether its effect is there."""
+
+    type: ClassVar = "tool_call.checked"
+    call_id: str
+    found: Found
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested:
-    """A person must say yes to exactly this call. `expires_at_ms` is Unix time."""
+    """A person must say yes to exactly this call. `expires_at_ms` is Unix time.
+
+    Of kind `outcome` it asks what came of a call that was cut off. `approvers` may answer, anybody
+    with the scope if there are none; `on_timeout` says what silence means.
+    """
 
     type: ClassVar = "approval.requested"
     approval_id: str
@@ -576,11 +678,18 @@ class ApprovalRequested:
     policy: str
     expires_at_ms: int
     required: int = 1
+    kind: ApprovalKind = "call"
+    approvers: tuple[str, ...] = ()
+    on_timeout: OnTimeout = "deny"
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecided:
-    """A person answered. `arguments` and `digest` are there when the call was edited."""
+    """A person answered. `arguments` and `digest` are there when the call was edited.
+
+    `happened` brings the `result` of a call that was cut off; `not_happened` has it made again, and
+    `stop` ends the run.
+    """
 
     type: ClassVar = "approval.decided"
     approval_id: str
@@ -590,30 +699,46 @@ class ApprovalDecided:
     comment: str | None = None
     arguments: Mapping[str, Json] | None = None
     digest: str | None = None
+    result: Json = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalExpired:
-    """Nobody answered in time, which means no."""
+    """Nobody answered in time, which means no; with `fail` it is the end of the run."""
 
     type: ClassVar = "approval.expired"
     approval_id: str
     call_id: str
+    then: Literal["deny", "fail"] = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalEscalated:
+    """Nobody answered in time, so others are asked, until `expires_at_ms` (Unix time)."""
+
+    type: ClassVar = "approval.escalated"
+    approval_id: str
+    call_id: str
+    approvers: tuple[str, ...]
+    expires_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalWithdrawn:
-    """The question fell away with its run."""
+    """The question fell away: with its run, or because somebody took it back."""
 
     type: ClassVar = "approval.withdrawn"
     approval_id: str
     call_id: str
+    by: str | None = None
+    reason: str | None = None
 
 
 Terminal = RunCompleted | RunIncomplete | RunFailed | RunCancelled | RunExpired
 
 Event = (
     RunQueued
+    | RunForked
     | RunStarted
     | RunResumed
     | RunRetrying
@@ -641,6 +766,8 @@ Event = (
     | ToolCallRequested
     | ToolCallScreening
     | ToolCallScreened
+    | ToolCallCounting
+    | ToolCallCounted
     | PolicyDecided
     | ToolCallStarted
     | ToolCallCompleted
@@ -654,8 +781,10 @@ Event = (
     | ChildRunEnded
     | ToolCallDenied
     | ToolCallInterrupted
+    | ToolCallChecked
     | ApprovalRequested
     | ApprovalDecided
     | ApprovalExpired
+    | ApprovalEscalated
     | ApprovalWithdrawn
 )

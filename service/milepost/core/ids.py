@@ -33,6 +33,12 @@ def child_run_id(run_id: str, call: str) -> str:
     return format_id("run", time_ms, chance)
 
 
+def pending_id(run_id: str, call: str) -> str:
+    """Return the id of the action that a call puts off: the same for every attempt at the call."""
+    chance = int.from_bytes(hashlib.sha256(f"{run_id}\n{call}\npending".encode()).digest()[:10])
+    return format_id("pnd", int(run_id.partition("_")[2][:12], 16), chance)
+
+
 def idempotency_key(run_id: str, call: str) -> str:
     """Return what a tool passes on, so that the other side can tell a repetition."""
     return hashlib.sha256(f"{run_id}\n{call}".encode()).hexdigest()[:32]

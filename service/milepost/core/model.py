@@ -91,11 +91,15 @@ class SealedDelta:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Why the model stopped, and under which names the vendor filed it."""
+    """Why the model stopped, and under which names the vendor filed it.
+
+    `assumed`: the vendor did not say why, so that the reply may lack its end.
+    """
 
     reason: FinishReason
     response_id: str = ""
     model: str = ""
+    assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a stream of deltas added up to."""
+    """What a stream of deltas added up to. `assumed`: nobody said why it stopped there."""
 
     text: str
     reasoning: str
@@ -152,6 +156,7 @@ class Reply:
     model: str = ""
     cached: bool = False
     sealed: tuple[Sealed, ...] = ()
+    assumed: bool = False
 
 
 class Provider(Protocol):

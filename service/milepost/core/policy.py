@@ -1,9 +1,19 @@
-"""Who may call what: globs over tool names, read from the strictest to the mildest."""
+"""Who may call what, and who is asked first: rules, read from the strictest to the mildest."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import Literal
+
+from milepost.core.arguments import ArgumentMatch, Quantifier, fits
+from milepost.core.canonical import digest
+from milepost.core.json import Json
+
+RatePer = Literal["tenant", "agent", "session", "user", "run"]
+OnTimeout = Literal["deny", "escalate", "fail"]
+
+NOBODY_COUNTED: Mapping[str, int] = {}
 
 
 class Verdict(StrEnum):
@@ -15,46 +25,301 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """Globs on tool names, case-sensitive. What no list names is asked."""
+class Rate:
+    """Fits from the call on that is one more than `more_than` within `within_s` seconds.
 
-    deny: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
+    Calls are counted for all that `per` names, each once, whatever became of it.
+    """
+
+    more_than: int
+    within_s: float
+    per: RatePer = "tenant"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How people are asked. Durations are in seconds; None: the agent's own.
+
+    `approvers` may answer, anybody with the scope if there are none: `key:<id>`, `user:<subject>`,
+    `scope:<name>` or `channel:<channel>:<user>`. Without `self_approval` whoever has asked for the
+    run may not.
+    `on_timeout` says what silence means; with `escalate` the question goes to `escalate_to` for
+    another `ttl_s`, and after that silence is a no. After `remind_s` people are reminded.
+    """
+
+    required: int = 1
+    approvers: tuple[str, ...] = ()
+    self_approval: bool = True
+    ttl_s: float | None = None
+    on_timeout: OnTimeout = "deny"
+    escalate_to: tuple[str, ...] = ()
+    remind_s: float | None = None
+
+
+PLAIN = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Calls of tools whose name fits the glob `tool`, with arguments that all of `args` fit.
+
+    `reason` is told to the model and in the inbox; `terms` matter where the rule asks.
+    """
+
+    tool: str
+    args: tuple[ArgumentMatch, ...] = ()
+    rate: Rate | None = None
+    reason: str | None = None
+    terms: Terms = PLAIN
+
+
+Rules = tuple[Rule | str, ...]
+"""A text is a glob on tool names, and a rule by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules by what they decide. What no list of an agent's policy fits is asked."""
+
+    deny: Rules = ()
+    ask: Rules = ()
+    allow: Rules = ()
+    deny_when: Rules = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A person's yes that holds for a session: to a tool, or to it with the same arguments."""
+
+    id: str
+    tool: str
+    digest: str | None
+    by: str
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What holds besides the agent's own policy: its tenant's and its session's."""
+
+    tenant: Policy | None = None
+    session: Policy | None = None
+    grants: tuple[Grant, ...] = ()
+
+
+NOTHING_STANDS = Standing()
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A count that a rule needs: of the calls that `key` stands for, within `within_s`.
+
+    `most` is what matters: more is as much.
+    """
+
+    key: str
+    per: RatePer
+    within_s: float
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and the rule that gave it, for the model, the inbox and the log."""
+    """A verdict and the rule that gave it, for the model, the inbox and the log.
 
-    verdict: Verdict
-    reason: str
-
-
-def judge(policy: Policy | None, tool: str, *, gated: bool) -> Judgement:
-    """Judge a call of `tool`: deny, then ask, then allow; a policy that names it nowhere asks.
-
-    `gated` is the tool's own `requires_approval`: it turns an allow into an ask, never a deny into
-    anything. Without a policy it is all there is.
+    `list_name` and `level` say where the rule stands; `counts` are those that have to be known
+    before there can be a verdict, which is None then.
     """
-    judgement = _judge_by_policy(policy, tool)
-    if gated and judgement.verdict is Verdict.ALLOW:
-        return Judgement(Verdict.ASK, f"tool: {tool} requires approval")
-    return judgement
+
+    verdict: Verdict | None
+    reason: str
+    terms: Terms = PLAIN
+    list_name: str | None = None
+    level: str | None = None
+    counts: tuple[Counted, ...] = ()
 
 
-def _judge_by_policy(policy: Policy | None, tool: str) -> Judgement:
-    if policy is None:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call to be judged. `digest` binds the tool and its coerced arguments."""
+
+    tool: str
+    arguments: Mapping[str, Json] = field(default_factory=dict)
+    digest: str = ""
+    gated: bool = False
+
+
+def judge(
+    policy: Policy | None,
+    asked: Asked,
+    standing: Standing = NOTHING_STANDS,
+    counts: Mapping[str, int] = NOBODY_COUNTED,
+) -> Judgement:
+    """Judge a call: deny_when, deny, a grant, ask, allow; of each, the tenant's rules come first.
+
+    The tool's own gate (`gated`) turns an allow into an ask, never a deny into anything, and a
+    grant opens it. What no rule fits is asked if the agent has a policy, and else allowed.
+    """
+    levels = _levels(policy, standing)
+    if wanted := _once(_uncounted(levels, asked, counts)):
+        return Judgement(None, "how often it was called has to be counted first", counts=wanted)
+    for list_name in ("deny_when", "deny"):
+        if found := next(_fitting(levels, list_name, asked, counts), None):
+            return _judgement(Verdict.DENY, list_name, *found)
+    questions = list(_fitting(levels, "ask", asked, counts))
+    terms = _all_of([rule.terms for _, rule in questions])
+    if grant := _granting(standing.grants, asked, terms):
+        return Judgement(Verdict.ALLOW, f"grant: {grant.id}", list_name="grants", level="session")
+    if questions:
+        judgement = _judgement(Verdict.ASK, "ask", *max(questions, key=_strictness))
+        return replace(judgement, terms=terms)
+    allowed = next(_fitting(levels, "allow", asked, counts), None)
+    if allowed is None and policy is not None:
+        return Judgement(Verdict.ASK, f"policy: no rule names {asked.tool}", level="agent")
+    if asked.gated:
+        return Judgement(Verdict.ASK, f"tool: {asked.tool} requires approval", level="tool")
+    if allowed is None:
         return Judgement(Verdict.ALLOW, "no policy")
-    for verdict, globs in (
-        (Verdict.DENY, policy.deny),
-        (Verdict.ASK, policy.ask),
-        (Verdict.ALLOW, policy.allow),
-    ):
-        if glob := _first_match(globs, tool):
-            return Judgement(verdict, f"policy: {verdict} {glob}")
-    return Judgement(Verdict.ASK, f"policy: no rule names {tool}")
+    return _judgement(Verdict.ALLOW, "allow", *allowed)
 
 
-def _first_match(globs: Iterable[str], tool: str) -> str | None:
-    return next((glob for glob in globs if fnmatchcase(tool, glob)), None)
+_Found = tuple[str, Rule]
+_Levels = tuple[tuple[str, Policy], ...]
+
+
+def _levels(policy: Policy | None, standing: Standing) -> _Levels:
+    named = (("tenant", standing.tenant), ("session", standing.session), ("agent", policy))
+    return tuple((level, each) for level, each in named if each is not None)
+
+
+def _fitting(
+    levels: _Levels, list_name: str, asked: Asked, counts: Mapping[str, int]
+) -> Iterator[_Found]:
+    """Yield the rules of one list that fit, the tenant's first, each with its level."""
+    for level, rule, how in _rules(levels, (list_name,)):
+        if _is_about(rule, asked, how) and (
+            rule.rate is None or counts[_key(level, rule).key] > rule.rate.more_than
+        ):
+            yield level, rule
+
+
+def _uncounted(levels: _Levels, asked: Asked, counts: Mapping[str, int]) -> Iterator[Counted]:
+    for level, rule, how in _rules(levels, ("deny_when", "deny", "ask", "allow")):
+        if rule.rate and _is_about(rule, asked, how):
+            counted = _key(level, rule)
+            if counted.key not in counts:
+                yield counted
+
+
+def _rules(levels: _Levels, list_names: Iterable[str]) -> Iterator[tuple[str, Rule, Quantifier]]:
+    """Yield the rules of these lists; what allows must fit all of a list, what forbids any."""
+    for list_name in list_names:
+        how: Quantifier = "all" if list_name == "allow" else "any"
+        for level, policy in levels:
+            rules: Rules = getattr(policy, list_name)
+            for rule in rules:
+                yield level, Rule(rule) if isinstance(rule, str) else rule, how
+
+
+def _is_about(rule: Rule, asked: Asked, how: Quantifier) -> bool:
+    return fnmatchcase(asked.tool, rule.tool) and all(
+        fits(match, asked.arguments, how) for match in rule.args
+    )
+
+
+def _key(level: str, rule: Rule) -> Counted:
+    """Name what is counted: the calls that this very rule is about."""
+    assert rule.rate is not None, "only a rule with a rate counts"
+    rate = rule.rate
+    spelled: Sequence[Json] = [
+        level,
+        rule.tool,
+        [match.spelled() for match in rule.args],
+        rate.within_s,
+        rate.per,
+    ]
+    return Counted(digest(list(spelled)), rate.per, rate.within_s, rate.more_than + 1)
+
+
+def _once(wanted: Iterable[Counted]) -> tuple[Counted, ...]:
+    """Name each count once, as far as the rule wants it that looks furthest."""
+    found: dict[str, Counted] = {}
+    for each in wanted:
+        if each.key not in found or each.most > found[each.key].most:
+            found[each.key] = each
+    return tuple(found.values())
+
+
+def _granting(grants: Iterable[Grant], asked: Asked, terms: Terms) -> Grant | None:
+    return next((grant for grant in grants if _opens(grant, asked, terms)), None)
+
+
+def _opens(grant: Grant, asked: Asked, terms: Terms) -> bool:
+    """Say whether a grant answers this call.
+
+    One for a tool answers only what anybody may answer alone: whoever said yes to a small payment
+    has not said so for those that two others have to see.
+    """
+    if grant.tool != asked.tool:
+        return False
+    return grant.digest == asked.digest or (grant.digest is None and may_be_granted(terms))
+
+
+def may_be_granted(terms: Terms) -> bool:
+    """Say whether a yes to one call may stand for all of the tool: if anybody could say it."""
+    return terms.required == 1 and not terms.approvers and terms.self_approval
+
+
+def _strictness(found: _Found) -> tuple[int, bool, bool]:
+    """Where several rules ask, that one is named which is hardest to meet; of equals, the first."""
+    terms = found[1].terms
+    return terms.required, not terms.self_approval, bool(terms.approvers)
+
+
+def _all_of(terms: Sequence[Terms]) -> Terms:
+    """Return the terms that meet all of these; the first who names somebody says who it is.
+
+    Those whom everybody names go before those whom the first does.
+    """
+    if len(terms) < 2:
+        return terms[0] if terms else PLAIN
+    named = [each for each in terms if each.approvers]
+    silent = next((each for each in terms if each.on_timeout == "fail"), (named or terms)[0])
+    return Terms(
+        max(each.required for each in terms),
+        _shared([each.approvers for each in named]),
+        all(each.self_approval for each in terms),
+        _least(each.ttl_s for each in terms),
+        silent.on_timeout,
+        silent.escalate_to,
+        _least(each.remind_s for each in terms),
+    )
+
+
+def _shared(named: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    if not named:
+        return ()
+    both = tuple(each for each in named[0] if all(each in others for others in named[1:]))
+    return both or named[0]
+
+
+def _least(durations: Iterable[float | None]) -> float | None:
+    return min((each for each in durations if each is not None), default=None)
+
+
+def _judgement(verdict: Verdict, list_name: str, level: str, rule: Rule) -> Judgement:
+    whose = "policy" if level == "agent" else f"{level}'s policy"
+    reason = f"{whose}: {list_name} {_spelled(rule)}"
+    if rule.reason:
+        reason = f"{reason}: {rule.reason}"
+    return Judgement(verdict, reason, rule.terms, list_name, level)
+
+
+def _spelled(rule: Rule) -> str:
+    """Return the rule as people would say it."""
+    words = [rule.tool]
+    words += [f"where {match}" for match in rule.args[:1]]
+    words += [f"and {match}" for match in rule.args[1:]]
+    if rule.rate:
+        words.append(f"more than {rule.rate.more_than} in {rule.rate.within_s:g} s")
+    return " ".join(words)

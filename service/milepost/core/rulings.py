@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from milepost.core.agents import Compression, Limits, LoopDetection
 from milepost.core.events import Failure
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
-from milepost.core.repetition import ToolEffect
+from milepost.core.policy import NOBODY_COUNTED, PLAIN, Counted, Terms
+from milepost.core.repetition import OnUnknown, ToolEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class Run:
     arguments: Mapping[str, Json]
     effect: ToolEffect
     coerced: tuple[str, ...] = ()
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,15 @@ class Ask:
     effect: ToolEffect
     reason: str
     coerced: tuple[str, ...] = ()
+    terms: Terms = PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The rules have to know first how often such calls were made."""
+
+    arguments: Mapping[str, Json]
+    wanted: tuple[Counted, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,7 @@ class Reject:
     error: Failure
 
 
-Ruling = Run | Ask | Refuse | Reject
+Ruling = Run | Ask | Count | Refuse | Reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +81,34 @@ class AnswerRule:
     retries: int
 
 
+Counts = Mapping[str, int]
+
+
+def unsaid(_: ToolCall) -> OnUnknown | None:
+    """Leave it to what holds for every tool."""
+    return None
+
+
+class Judge(Protocol):
+    """What validates a call, then judges it; pure. `counts` is what was counted for it."""
+
+    def __call__(self, call: ToolCall, counts: Counts = NOBODY_COUNTED, /) -> Ruling:
+        """Return what becomes of the call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the agent's owner allows. `judge` validates, then judges, and must be pure.
+    """What the agent's owner allows.
+
+    `on_unknown` is what a tool wants done when nobody knows whether a call of it has acted, None
+    where it says nothing: people are asked about what they had approved, and else the model is
+    told.
 
     `unpriced` names the model if nobody knows what it costs; `repeat_allowed` are the tools that
     may be called again and again; `active_deadline_ms` (Unix time) bounds the work itself.
     """
 
-    judge: Callable[[ToolCall], Ruling]
+    judge: Judge
     limits: Limits = field(default_factory=Limits)
     compression: Compression | None = None
     parallel_tools: bool = True
@@ -89,3 +120,4 @@ class Rules:
     screens_calls: bool = False
     unpriced: str | None = None
     active_deadline_ms: int | None = None
+    on_unknown: Callable[[ToolCall], OnUnknown | None] = unsaid

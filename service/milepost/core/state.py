@@ -11,18 +11,22 @@ from milepost.core.agents import Bounds, StructuredOutput
 from milepost.core.copying import replace
 from milepost.core.events import (
     ApprovalDecided,
+    ApprovalEscalated,
     ApprovalExpired,
+    ApprovalKind,
     ApprovalRequested,
     ApprovalWithdrawn,
     ArtifactCreated,
     BudgetExceeded,
     BudgetWarning,
     CacheHit,
+    Channel,
     ChildRunEnded,
     ChildRunStarted,
     Custom,
     Event,
     Failure,
+    ForkedCall,
     GuardrailTriggered,
     InputMessage,
     InputScreened,
@@ -42,6 +46,7 @@ from milepost.core.events import (
     RunExpired,
     RunFailed,
     RunFailing,
+    RunForked,
     RunIncomplete,
     RunQueued,
     RunResumed,
@@ -53,7 +58,10 @@ from milepost.core.events import (
     StepCompleted,
     StepStarted,
     StructuredRetried,
+    ToolCallChecked,
     ToolCallCompleted,
+    ToolCallCounted,
+    ToolCallCounting,
     ToolCallDenied,
     ToolCallFailed,
     ToolCallInterrupted,
@@ -77,13 +85,17 @@ class CallStatus(StrEnum):
 
     REQUESTED = "requested"
     SCREENING = "screening"  # The guardrails look at it.
+    COUNTING = "counting"  # It is counted how often such calls were made.
     ASKED = "asked"
     APPROVED = "approved"
     DENIED = "denied"
     STARTED = "started"
     AWAITED = "awaited"  # The client runs it, or another run.
     LOST = "lost"  # Its worker died while it ran.
+    CHECKING = "checking"  # Lost; its tool is asked whether it has acted.
     REPEATABLE = "repeatable"  # Lost, and safe to make again.
+    HAPPENED = "happened"  # Lost; a person says what came of it.
+    UNKNOWN = "unknown"  # Lost; nobody can say whether it has acted.
     COMPRESSING = "compressing"  # Answered; a model makes the answer shorter.
     DONE = "done"
 
@@ -95,7 +107,9 @@ class OpenCall:
     `long` is a result's length in characters as long as it may still be made shorter: errors,
     denials, terminal results and what was compressed already stay as they are. `whole` is what the
     tool itself brought. `screened`: the guardrails have looked at it, and `blocked` says what they
-    have against it.
+    have against it. `counts` is what was counted for the rules, and `resting` how far the call had
+    come when somebody began to count, or to look at it. `given` is what the tool got, and `checked`
+    says that the tool itself was asked what came of it. `asking` is what people are asked about it.
     """
 
     call: ToolCall
@@ -115,14 +129,24 @@ class OpenCall:
     screened: bool = False
     blocked: str | None = None
     child_run_id: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    resting: CallStatus = CallStatus.REQUESTED
+    given: Mapping[str, Json] | None = None
+    checked: bool = False
+    asking: ApprovalKind = "call"
+    brought: Json = None
 
 
 @dataclass(frozen=True)  # Without slots, as all that is copied with every event.
 class State:
     """A run, folded. `messages` begins with the input; `calls` are those of the present step.
 
-    `trail` is what its calls have come to lately; `tool_calls` counts those that were begun.
-    `children` is what the runs that it started have used, `open_children` are those not over.
+    `trail` is what its calls have come to lately. `tool_calls` counts those that were begun, by it
+    and by the runs below it that are over; `children` is what these have used. `open_children` are
+    the runs that it started and that are not over.
+
+    A fork begins with `inherited` messages and `steps_before` steps that were another run's, and
+    asks before a call whose digest is `guarded`.
     """
 
     messages: tuple[Message, ...] = ()
@@ -146,6 +170,7 @@ class State:
     cache: bool = True
     parent: Parent | None = None
     bounds: Bounds | None = None
+    channel: Channel | None = None
     children: Usage = field(default_factory=Usage)
     open_children: frozenset[str] = frozenset()
     screening: bool = False
@@ -160,6 +185,9 @@ class State:
     cancelling: RunCancelling | None = None
     failing: Failure | None = None
     ended: bool = False
+    inherited: int = 0
+    steps_before: int = 0
+    guarded: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -185,7 +213,10 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
                 cache=event.cache,
                 parent=event.parent,
                 bounds=event.bounds,
+                channel=event.channel,
             )
+        case RunForked():
+            return _fork(state, event)
         case RunStarted():
             return replace(state, attempt=event.attempt)
         case RunResumed():
@@ -230,9 +261,15 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
         case ToolCallRequested():
             return _request(state, event)
         case ToolCallScreening(call_id):
-            return _mark(state, call_id, status=CallStatus.SCREENING)
+            resting = state.calls[call_id].status
+            return _mark(state, call_id, status=CallStatus.SCREENING, resting=resting)
         case ToolCallScreened():
             return _screen_call(state, event)
+        case ToolCallCounting(call_id):
+            resting = state.calls[call_id].status
+            return _mark(state, call_id, status=CallStatus.COUNTING, resting=resting)
+        case ToolCallCounted():
+            return _count(state, event)
         case ToolCallStarted():
             return _start(state, event)
         case ToolCallCompleted():
@@ -247,7 +284,8 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
         case ChildRunEnded():
             return replace(
                 state,
-                children=state.children + event.usage,
+                children=state.children + event.usage + event.below,
+                tool_calls=state.tool_calls + event.tool_calls,
                 open_children=state.open_children - {event.run_id},
             )
         case ToolCallFailed(call_id, error):
@@ -255,9 +293,9 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
         case ToolCallDenied():
             return _deny(state, event)
         case ToolCallInterrupted(call_id, then):
-            repeat = then == "repeat"
-            status = CallStatus.REPEATABLE if repeat else CallStatus.LOST
-            return _mark(state, call_id, status=status)
+            return _mark(state, call_id, status=_WHEN_INTERRUPTED.get(then, CallStatus.LOST))
+        case ToolCallChecked():
+            return _check(state, event)
         case ApprovalRequested():
             return _mark(
                 state,
@@ -265,13 +303,15 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
                 status=CallStatus.ASKED,
                 approval_id=event.approval_id,
                 digest=event.digest,
+                asking=event.kind,
             )
         case ApprovalDecided():
             return _decided(state, event)
-        case ApprovalExpired(_, call_id):
-            return _refuse(state, call_id, "expiry", "nobody answered in time")
-        case ApprovalWithdrawn(_, call_id):
-            return _refuse(state, call_id, "withdrawal", "the question was withdrawn")
+        case ApprovalExpired():
+            return _expire(state, event)
+        case ApprovalWithdrawn(_, call_id, by, reason):
+            why = reason or "the question was withdrawn"
+            return _refuse(state, call_id, by or "withdrawal", why)
         case (
             RunRetrying()
             | ReasoningCompleted()
@@ -282,6 +322,7 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             | ArtifactCreated()
             | Custom()
             | GuardrailTriggered()
+            | ApprovalEscalated()
         ):
             return state
 
@@ -311,8 +352,7 @@ def _results(calls: Mapping[str, OpenCall]) -> list[Message]:
 def _resume(state: State, event: RunResumed) -> State:
     """A new worker has the run: what the last one had in hand is lost."""
     calls = {
-        call_id: replace(call, status=_AFTER_A_LOSS.get(call.status, call.status))
-        for call_id, call in state.calls.items()
+        call_id: replace(call, status=_after_a_loss(call)) for call_id, call in state.calls.items()
     }
     return replace(
         state,
@@ -325,13 +365,54 @@ def _resume(state: State, event: RunResumed) -> State:
     )
 
 
-# Making a result shorter has no effect on the world, nor has looking at a call: both are simply
-# done again.
+def _after_a_loss(call: OpenCall) -> CallStatus:
+    """Making a result shorter has no effect on the world, nor has looking at a call, or counting.
+
+    All that is simply done again.
+    """
+    if call.status in {CallStatus.SCREENING, CallStatus.COUNTING}:
+        return call.resting
+    return _AFTER_A_LOSS.get(call.status, call.status)
+
+
 _AFTER_A_LOSS = {
-    CallStatus.SCREENING: CallStatus.REQUESTED,
     CallStatus.STARTED: CallStatus.LOST,
+    CallStatus.CHECKING: CallStatus.LOST,
     CallStatus.COMPRESSING: CallStatus.DONE,
 }
+_WHEN_INTERRUPTED = {"repeat": CallStatus.REPEATABLE, "check": CallStatus.CHECKING}
+
+
+def _fork(state: State, event: RunForked) -> State:
+    """What was said before goes before the run's own input; what is said there is not new."""
+    return replace(
+        state,
+        messages=(*event.conversation, *state.messages),
+        inherited=len(event.conversation),
+        calls={forked.call.id: _inherit(forked) for forked in event.calls},
+        step=event.step,
+        steps_before=event.step - (event.step_open and not event.replied),
+        step_open=event.step_open,
+        replied=event.replied,
+        finish_reason=event.finish_reason,
+        screened=not state.messages,
+        guarded=event.guarded,
+    )
+
+
+def _inherit(forked: ForkedCall) -> OpenCall:
+    """A call without a result is lost: what made it repeatable was the other run's own key."""
+    call, content = forked.call, forked.content
+    match forked.status:
+        case "requested":
+            return OpenCall(call)
+        case "unknown":
+            return OpenCall(call, CallStatus.LOST, attempt=1, approved_by=forked.by or None)
+        case "denied":
+            return OpenCall(call, CallStatus.DENIED, denied_by=forked.by, denial=content)
+        case "done":
+            done = OpenCall(call, CallStatus.DONE, content=content, whole=content)
+            return replace(done, terminal=forked.terminal, long=forked.long)
 
 
 def _said(given: Iterable[InputMessage]) -> tuple[Message, ...]:
@@ -340,10 +421,14 @@ def _said(given: Iterable[InputMessage]) -> tuple[Message, ...]:
 
 def _screen(state: State, event: InputScreened) -> State:
     """What was blocked is no part of the conversation: neither this run's nor a later one's."""
-    messages = state.messages if event.input is None else _said(event.input)
+    inherited, said = state.messages[: state.inherited], state.messages[state.inherited :]
+    if event.blocked:
+        said = ()
+    elif event.input is not None:
+        said = _said(event.input)
     return replace(
         state,
-        messages=() if event.blocked else messages,
+        messages=(*inherited, *said),
         screening=False,
         screened=True,
         blocked=event.blocked,
@@ -415,18 +500,38 @@ def _request(state: State, event: ToolCallRequested) -> State:
 
 
 def _screen_call(state: State, event: ToolCallScreened) -> State:
-    call = state.calls[event.call_id].call
-    if event.arguments is not None:
-        call = replace(call, arguments=event.arguments)
-    screened = _mark(
-        state,
-        event.call_id,
-        status=CallStatus.REQUESTED,
-        call=call,
-        screened=True,
-        blocked=event.blocked,
-    )
-    return replace(screened, usage=state.usage + event.usage)
+    """A call that the guardrails changed is not the one that anybody has approved."""
+    open_call = replace(state.calls[event.call_id], screened=True, blocked=event.blocked)
+    if event.arguments is None:
+        seen = replace(open_call, status=open_call.resting)
+    else:
+        seen = replace(
+            open_call,
+            status=CallStatus.REQUESTED,
+            call=replace(open_call.call, arguments=event.arguments),
+            digest=None,
+            approved_by=None,
+            comment=None,
+        )
+    calls = {**state.calls, event.call_id: seen}
+    return replace(state, calls=calls, usage=state.usage + event.usage)
+
+
+def _count(state: State, event: ToolCallCounted) -> State:
+    open_call = state.calls[event.call_id]
+    counts = {**open_call.counts, **event.counts}
+    return _mark(state, event.call_id, status=open_call.resting, counts=counts)
+
+
+def _check(state: State, event: ToolCallChecked) -> State:
+    """What was found comes with an event of its own; what nobody knows is lost for good."""
+    match event.found:
+        case "found":
+            return state
+        case "absent":
+            return _mark(state, event.call_id, status=CallStatus.REPEATABLE)
+        case "unknown":
+            return _mark(state, event.call_id, status=CallStatus.LOST, checked=True)
 
 
 def _start(state: State, event: ToolCallStarted) -> State:
@@ -438,6 +543,9 @@ def _start(state: State, event: ToolCallStarted) -> State:
         status=CallStatus.AWAITED if by_client else CallStatus.STARTED,
         attempt=event.attempt,
         effect=event.effect,
+        given=event.arguments,
+        checked=False,
+        asking="call",
     )
     return replace(started, tool_calls=state.tool_calls + (open_call.attempt == 0))
 
@@ -470,25 +578,54 @@ def _deny(state: State, event: ToolCallDenied) -> State:
 
 
 def _decided(state: State, event: ApprovalDecided) -> State:
-    if event.decision == "deny":
-        reason = event.comment or "no reason was given"
-        return _refuse(state, event.call_id, event.by, reason)
-    call = state.calls[event.call_id].call
+    match event.decision:
+        case "approve" | "not_happened":
+            return _approve(state, event)
+        case "deny":
+            return _refuse(state, event.call_id, event.by, event.comment or "no reason was given")
+        case "happened":
+            return _mark(state, event.call_id, status=CallStatus.HAPPENED, brought=event.result)
+        case "stop":
+            said = f"; they say: {event.comment}" if event.comment else ""
+            why = f"nobody knows what came of a call, and {event.by} stopped the run{said}"
+            stopped = replace(state, failing=Failure("outcome_unknown", why))
+            return _mark(stopped, event.call_id, status=CallStatus.UNKNOWN)
+
+
+def _approve(state: State, event: ApprovalDecided) -> State:
+    """Let the call be made, or once more: what did not happen may.
+
+    What the guardrails have seen is not what an edit made of it.
+    """
+    open_call = state.calls[event.call_id]
+    call, screened = open_call.call, open_call.screened
     if event.arguments is not None:
-        call = replace(call, arguments=event.arguments)
+        call, screened = replace(call, arguments=event.arguments), False
+    again = event.decision == "not_happened"
     return _mark(
         state,
         event.call_id,
-        status=CallStatus.APPROVED,
+        status=CallStatus.REPEATABLE if again else CallStatus.APPROVED,
         call=call,
-        digest=event.digest or state.calls[event.call_id].digest,
+        screened=screened,
+        digest=event.digest or open_call.digest,
         approved_by=event.by,
         comment=event.comment,
     )
 
 
+def _expire(state: State, event: ApprovalExpired) -> State:
+    silent = "nobody answered in time"
+    if event.then == "fail":
+        state = replace(state, failing=Failure("approval_expired", silent))
+    return _refuse(state, event.call_id, "expiry", silent)
+
+
 def _refuse(state: State, call_id: str, by: str, reason: str) -> State:
-    return _mark(state, call_id, status=CallStatus.DENIED, denied_by=by, denial=reason)
+    """A no to a call that was cut off leaves nobody knowing what came of it."""
+    unknown = state.calls[call_id].asking == "outcome"
+    status = CallStatus.UNKNOWN if unknown else CallStatus.DENIED
+    return _mark(state, call_id, status=status, denied_by=by, denial=reason)
 
 
 def _close_step(state: State) -> State:

@@ -183,6 +183,7 @@ class Hub:
             self.link.published(run_id, frames[-1].seq)
         if frames[-1].type in AT_REST:
             self.chime(BATCHES_BELL)
+            self.chime(OUTBOX_BELL)
 
     def hint(self, run_id: str, seq: int) -> None:
         """Take note that the run's log reaches to `seq`, by whomever."""
@@ -263,10 +264,19 @@ BATCHES_BELL = "batches"
 """Rung when a batch is new or was cancelled, and in a process whose run came to rest: its batch, if
 it has one, may begin another."""
 
+OUTBOX_BELL = "outbox"
+"""Rung when something is to be sent at once, and in a process whose run came to rest: there may be
+something for webhooks in the outbox."""
+
 
 def inbox_bell(run_id: str) -> str:
     """Return the bell that says that something came in for the run."""
     return f"inbox:{run_id}"
+
+
+def approvals_bell(tenant: str) -> str:
+    """Return the bell that says that an approval of the tenant is another than before."""
+    return f"approvals:{tenant}"
 
 
 def batch_bell(batch_id: str) -> str:

@@ -1,21 +1,31 @@
 """What a run does in the world, once its log says that it is begun."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 
-from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
+from milepost.core.effects import (
+    CallModel,
+    CallTool,
+    CheckCall,
+    CompressResult,
+    CountCall,
+    ScreenCall,
+    ScreenInput,
+)
 from milepost.core.errors import InvalidError
 from milepost.core.events import (
+    Custom,
     Event,
     Failure,
     MessageAborted,
     ModelRetried,
     ToolCallCompleted,
+    ToolCallCounted,
 )
 from milepost.core.ids import idempotency_key
-from milepost.core.messages import Message
+from milepost.core.messages import Message, ToolCall
 from milepost.core.model import ModelRequest, Provider, ResponseFormat
 from milepost.core.prompt import prompt
 from milepost.core.state import State
@@ -23,20 +33,29 @@ from milepost.runtime import notices
 from milepost.runtime.announcements import Announcements
 from milepost.runtime.answers import Answers
 from milepost.runtime.calls import ModelCall, live_progress, run_tool
+from milepost.runtime.children import session_above
 from milepost.runtime.coherence import CoherenceCheck
 from milepost.runtime.compressing import Compressor
 from milepost.runtime.journal import Journal
+from milepost.runtime.lookups import look_up
 from milepost.runtime.means import Means
 from milepost.runtime.message_screen import UNSCREENED
 from milepost.runtime.permits import Permits
 from milepost.runtime.rails import Rails
+from milepost.runtime.reserving import Payer
+from milepost.runtime.screening import past_screen, screened
 from milepost.runtime.settle import Call
 from milepost.runtime.spending import Spending
+from milepost.runtime.stashes import PuttingOff
+from milepost.runtime.stops import Stops
 from milepost.runtime.structured import instruction
+from milepost.runtime.transactions import Transacting
 from milepost.telemetry.logs import logger
-from milepost.tools import Approved, ToolContext
+from milepost.tools import Approved, Tool, ToolContext
 from milepost.tools.artifacts import Emissions
+from milepost.tools.pending import stashing
 from milepost.tools.streaming import Writer
+from milepost.tools.transaction import TIMEOUT_S
 
 _TOOL_LOG = logger("tool")
 
@@ -46,24 +65,31 @@ class Acts:
 
     def __init__(
         self, journal: Journal, history: tuple[Message, ...], means: Means, permits: Permits,
-        announcements: Announcements,
+        announcements: Announcements, stops: Stops,
     ) -> None:  # fmt: skip
         self._journal = journal
         self._history = history
         self._means = means
         self._permits = permits
         self._announcements = announcements
+        self._stops = stops
+        self._transacting = Transacting(journal, means.transactions) if means.transactions else None
+        self._putting_off = PuttingOff(means.stashes, journal.claim, journal.state.channel)
         self._answers = Answers(
-            journal.claim, means.ports.shelf, means.results, announcements.has_from
+            journal.claim, means.ports.shelf, means.results, self._leaves_traces
         )
         agent = journal.agent
-        self._spending = Spending(journal.claim, agent, means)
+        above = session_above(journal.claim, journal.state)
+        self._spending = Spending(Payer(journal.claim, agent, above), means)
         self._compressor = (
             Compressor(agent.compression, journal.claim, means, self._spending)
             if agent.compression
             else None
         )
         self._rails = self._railed()
+
+    def _leaves_traces(self, call_id: str) -> bool:
+        return self._announcements.has_from(call_id) or self._putting_off.has_from(call_id)
 
     def _railed(self) -> Rails | None:
         journal, means = self._journal, self._means
@@ -84,6 +110,10 @@ class Acts:
                 return self._call_model(effect, seq)
             case CallTool():
                 return self._call_tool(effect, seq)
+            case CountCall():
+                return self._count(effect)
+            case CheckCall():
+                return self._check(effect)
             case CompressResult():
                 return self._compress(effect)
             case ScreenInput() | ScreenCall():
@@ -163,10 +193,18 @@ class Acts:
         if effect.call.kind == "agent":
             return await self._start_child(effect, seq)
         tool = self._means.tools.get(effect.call.name)
+        if tool is not None and effect.effect == "transactional":
+            return await self._transact(effect, seq, tool)
         events = await self._answers.answer(
             effect, tool, lambda emissions: self._run_tool(effect, seq, emissions)
         )
         return await self.screened(events, self._journal.state)
+
+    async def announced(self, event: Event, state: State) -> list[Event]:
+        """Return what a tool tells of while it runs, as far as its result might be shown."""
+        assert isinstance(event, Custom), "tools tell of nothing else"
+        tool = self._means.tools.get(state.calls[event.call_id].call.name)
+        return await self.screened(screened(tool, [event]), state)
 
     async def screened(self, events: list[Event], state: State) -> list[Event]:
         """Return the events with what was brought to the run's calls having passed its rails."""
@@ -175,7 +213,12 @@ class Acts:
     async def _start_child(self, effect: CallTool, seq: int) -> list[Event]:
         journal, children = self._journal, self._means.children
         assert children is not None, "only who can start children has agents among the tools"
-        return [await children.start(effect, seq, journal.claim, journal.agent, journal.state)]
+
+        async def start() -> list[Event]:
+            return [await children.start(effect, seq, journal.claim, journal.agent, journal.state)]
+
+        # What takes time are its own calls, and they count as such.
+        return await self._spending.tool(effect, 0, start)
 
     async def _run_tool(self, effect: CallTool, seq: int, emissions: Emissions) -> list[Event]:
         journal, means = self._journal, self._means
@@ -183,37 +226,99 @@ class Acts:
         past = partial(self._past_rails, effect.call.name)
         live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq, past)
         emitter = self._announcements.emitter(effect.call.id)
-        context = ToolContext(
-            run_id=claim.run_id,
-            session_id=claim.session_id,
-            tenant=claim.tenant,
-            user=claim.user,
-            call_id=effect.call.id,
-            attempt=effect.attempt,
-            idempotency_key=idempotency_key(claim.run_id, effect.call.id),
-            deadline_ms=journal.state.deadline_ms,
-            tool=effect.call.name,
-            approval=_approval(effect),
+        stash = await self._putting_off.begin()
+        context = replace(
+            self._context(
+                effect.call, effect.attempt, _approved(effect.approved_by, effect.comment)
+            ),
             progress=live,
             emit=emitter,
-            log=_TOOL_LOG,
             emit_artifact=emissions.emit,
+            stash_pending=stash.put,
         )
         timeout_s = journal.agent.limits.tool_timeout_s
         clock = means.ports.clock
         try:
-            events = await self._spending.tool(
-                effect,
-                timeout_s,
-                lambda: run_tool(effect, context, means.tools, means.invoker, clock, timeout_s),
-            )
+            with stashing(stash):
+                events = await self._spending.tool(
+                    effect,
+                    timeout_s,
+                    lambda: run_tool(effect, context, means.tools, means.invoker, clock, timeout_s),
+                )
         finally:
             emitter.close()
             live.close()
-        return _counted(events, live.pieces)
+            stashed = self._putting_off.close(stash, effect.call.id)
+        events = _counted(events, live.pieces)
+        return await self._putting_off.kept(stashed, effect.call.id, events)
 
-    def _past_rails(self, tool: str, writer: Writer) -> Writer:
-        return self._rails.progress(tool, writer) if self._rails else writer
+    async def _transact(self, effect: CallTool, seq: int, tool: Tool) -> list[Event]:
+        """Run the tool in a transaction; what it brings is in the log when this comes back."""
+        journal, means, transacting = self._journal, self._means, self._transacting
+        assert transacting is not None, "only a service has transactional tools"
+        call, clock = effect.call, means.ports.clock
+        agent_s = journal.agent.limits.tool_timeout_s
+        limit_s = min(TIMEOUT_S, agent_s) if tool.timeout_s is None else tool.timeout_s
+        past = partial(self._past_rails, call.name)
+        live = live_progress(means.ports.hub, journal.claim.run_id, call.id, seq, past)
+        approval = _approved(effect.approved_by, effect.comment)
+        context = replace(self._context(call, effect.attempt, approval), progress=live)
+
+        async def run(within: ToolContext) -> list[Event]:
+            return await run_tool(effect, within, means.tools, means.invoker, clock, limit_s)
+
+        async def show(events: list[Event]) -> Iterable[Event]:
+            live.close()
+            told = screened(tool, _counted(events, live.pieces))
+            shown = await self.screened(told, journal.state)
+            return self._stops.stopped(shown, journal.state)
+
+        async def act() -> list[Event]:
+            return await transacting.call(effect, context, limit_s, run, show)
+
+        try:
+            events = await self._spending.tool(effect, limit_s, act)
+        finally:
+            live.close()
+        return await self.screened(screened(tool, events), journal.state)
+
+    def _context(self, call: ToolCall, attempt: int, approval: Approved | None) -> ToolContext:
+        claim = self._journal.claim
+        return ToolContext(
+            run_id=claim.run_id,
+            session_id=claim.session_id,
+            tenant=claim.tenant,
+            user=claim.user,
+            call_id=call.id,
+            attempt=attempt,
+            idempotency_key=idempotency_key(claim.run_id, call.id),
+            deadline_ms=self._journal.state.deadline_ms,
+            tool=call.name,
+            approval=approval,
+            log=_TOOL_LOG,
+        )
+
+    def _past_rails(self, name: str, writer: Writer) -> Writer:
+        past = self._rails.progress(name, writer) if self._rails else writer
+        return past_screen(self._means.tools.get(name), past)
+
+    async def _count(self, effect: CountCall) -> list[Event]:
+        rates = self._means.rates
+        assert rates is not None, "only who can count has rules with a rate"
+        counts = await rates.count(self._journal.claim, effect)
+        return [ToolCallCounted(effect.call.id, counts)]
+
+    async def _check(self, effect: CheckCall) -> list[Event]:
+        journal, means = self._journal, self._means
+        begun = journal.state.calls[effect.call.id]
+        tool = means.tools.get(effect.call.name)
+        context = self._context(
+            effect.call, begun.attempt, _approved(begun.approved_by, begun.comment)
+        )
+        timeout_s = journal.agent.limits.tool_timeout_s
+        clock = means.ports.clock
+        events = await look_up(effect, context, tool, means.invoker, clock, timeout_s)
+        return await self.screened(screened(tool, events), journal.state)
 
     async def _compress(self, effect: CompressResult) -> list[Event]:
         wanted = self._journal.agent.compression
@@ -225,10 +330,11 @@ class Acts:
 
     async def _screen(self, effect: ScreenInput | ScreenCall) -> list[Event]:
         assert self._rails is not None, "only an agent with guardrails has anything screened"
-        said = self._journal.state.messages
+        state = self._journal.state
+        said = state.messages
         match effect:
             case ScreenInput():
-                return await self._rails.input(said)
+                return await self._rails.input(said[state.inherited :])
             case ScreenCall():
                 events = await self._rails.call(effect, (*self._history, *said))
                 return [*events, *self._spending.warnings()]
@@ -244,5 +350,5 @@ def _counted(events: list[Event], chunks: int) -> list[Event]:
     ]
 
 
-def _approval(effect: CallTool) -> Approved | None:
-    return None if effect.approved_by is None else Approved(effect.approved_by, effect.comment)
+def _approved(by: str | None, comment: str | None) -> Approved | None:
+    return None if by is None else Approved(by, comment)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from milepost.core.agents import (
     Agent,
@@ -18,10 +18,10 @@ from milepost.core.agents import (
 )
 from milepost.core.errors import InvalidError
 from milepost.core.guardrails import Guardrails
-from milepost.core.policy import Policy
 from milepost.providers.catalog import Catalog
 from milepost.runtime.guardrail_spec import GuardrailsSpec, require_rails, show_guardrails
-from milepost.runtime.spec import EXACT, Glob, Globs, ModelName
+from milepost.runtime.policy_spec import PolicySpec, show_policy
+from milepost.runtime.spec import EXACT, Glob, ModelName
 from milepost.runtime.structured import require_judged
 from milepost.tools import Registry
 
@@ -43,14 +43,6 @@ class Spec(BaseModel):
     """Known fields of exactly their types."""
 
     model_config = EXACT
-
-
-class PolicySpec(Spec):
-    """Globs over tool names; what no list names is asked."""
-
-    deny: Globs = []
-    ask: Globs = []
-    allow: Globs = []
 
 
 class CacheSpec(Spec):
@@ -77,6 +69,13 @@ class ResponseFormatSpec(Spec):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "answer"
     retries: Annotated[int, Field(ge=0, le=10)] = 2
     mode: StructureMode = "auto"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_schema_below(cls, said: Any) -> Any:
+        if isinstance(said, dict) and "schema" not in said:
+            raise ValueError("the JSON Schema stands under `schema`")
+        return said
 
     @field_validator("fits")
     @classmethod
@@ -163,7 +162,7 @@ class AgentSpec(Spec):
 
 def agent_of(spec: AgentSpec) -> Agent:
     """Return the agent that the spec describes, without an id or a version yet."""
-    policy, compression = spec.policy, spec.compression
+    compression = spec.compression
     return Agent(
         id="",
         version=0,
@@ -171,9 +170,7 @@ def agent_of(spec: AgentSpec) -> Agent:
         model=spec.model,
         instructions=spec.instructions,
         tools=tuple(spec.tools),
-        policy=Policy(tuple(policy.deny), tuple(policy.ask), tuple(policy.allow))
-        if policy
-        else None,
+        policy=spec.policy.policy() if spec.policy else None,
         limits=limits_of(spec.limits),
         cache_ttl_s=spec.cache.ttl_s if spec.cache else None,
         compression=Compression(compression.model or spec.model, compression.threshold_chars)
@@ -226,6 +223,14 @@ def require_known(
             code="unknown_tool",
             pointer=f"/tools/{agent.tools.index(unknown[0])}",
         )
+    for index, name in enumerate(agent.tools):
+        if (tool := tools.get(name)) and tool.executes:
+            raise InvalidError(
+                f"{name!r} executes what users have confirmed, and no model may call it; name the"
+                " tool that puts it off",
+                code="executor_tool",
+                pointer=f"/tools/{index}",
+            )
     return agent
 
 
@@ -245,7 +250,8 @@ def _require_provider(model: str, providers: Catalog, pointer: str) -> None:
     if provider not in providers.names:
         raise InvalidError(
             f"there is no provider {provider!r}; a model begins with one of:"
-            f" {', '.join(providers.names)}",
+            f" {', '.join(providers.names)}. Others come with their vendor's key, or are declared"
+            " in milepost.toml",
             code="unknown_provider",
             pointer=pointer,
         )
@@ -253,15 +259,13 @@ def _require_provider(model: str, providers: Catalog, pointer: str) -> None:
 
 def show_spec(agent: Agent) -> dict[str, Any]:
     """Return the agent in the words of a spec, its limits in full."""
-    policy, compression = agent.policy, agent.compression
+    compression = agent.compression
     return {
         "name": agent.name,
         "model": agent.model,
         "instructions": agent.instructions,
         "tools": list(agent.tools),
-        "policy": None
-        if policy is None
-        else {"deny": list(policy.deny), "ask": list(policy.ask), "allow": list(policy.allow)},
+        "policy": show_policy(agent.policy),
         "cache": None if agent.cache_ttl_s is None else {"ttl_s": agent.cache_ttl_s},
         "compression": None if compression is None else asdict(compression),
         "fallbacks": list(agent.fallbacks),

@@ -13,15 +13,17 @@ from milepost.core.errors import ConfigurationError
 from milepost.runtime.agent_spec import AgentSpec, agent_of
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.journal import Ports
+from milepost.runtime.spec import first_fault
 from milepost.store import agents
 from milepost.telemetry.logs import logger
 
 
 def read_agents(path: Path) -> list[Agent]:
     """Return the agents that a file describes; raise `ConfigurationError` for one that it can't."""
+    is_toml = path.suffix == ".toml"
     try:
         text = path.read_text(encoding="utf-8")
-        document: Any = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+        document: Any = tomllib.loads(text) if is_toml else yaml.safe_load(text)
     except OSError as error:
         raise ConfigurationError(
             f"agents file {path} cannot be read: {error.strerror}; name it with --agents"
@@ -30,7 +32,8 @@ def read_agents(path: Path) -> list[Agent]:
         raise ConfigurationError(f"agents file {path}: {error}") from error
     described = document.get("agents") if isinstance(document, dict) else None
     if not isinstance(described, list):
-        raise ConfigurationError(f"agents file {path} has no list `agents`")
+        how = "begin each agent with [[agents]]" if is_toml else "write each agent below `agents:`"
+        raise ConfigurationError(f"agents file {path} has no list `agents`; {how}")
     return [_agent(path, number, each) for number, each in enumerate(described, start=1)]
 
 
@@ -38,10 +41,9 @@ def _agent(path: Path, number: int, described: object) -> Agent:
     try:
         return agent_of(AgentSpec.model_validate(described))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(["agents", str(number), *map(str, first["loc"])])
-        said = "no such field" if first["type"] == "extra_forbidden" else first["msg"]
-        raise ConfigurationError(f"agents file {path}: {place}: {said}") from error
+        where, why = first_fault(error)
+        place = ".".join(["agents", str(number), *where])
+        raise ConfigurationError(f"agents file {path}: {place}: {why}") from error
 
 
 async def apply_agents(tenant: str, wanted: Mapping[str, Iterable[Agent]], ports: Ports) -> None:

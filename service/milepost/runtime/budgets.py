@@ -4,19 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from weakref import WeakValueDictionary
 
-from milepost.core.agents import Agent
 from milepost.core.events import BudgetExceeded, BudgetWarning
 from milepost.core.usage import NANOS_PER_MICRO
 from milepost.live.frames import rfc3339
 from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.demands import Demand
 from milepost.runtime.periods import period_of
-from milepost.runtime.reserving import NOBODY, Refused, Reservation, counted_for
+from milepost.runtime.reserving import NOBODY, Payer, Refused, Reservation, counted_for
 from milepost.store import reservations
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import CounterKey, Place
 from milepost.store.budgets import BudgetRow
-from milepost.store.records import Claim
 from milepost.store.reservations import Holder, Shortage
 from milepost.store.store import Store
 
@@ -70,18 +68,19 @@ class TenantBudgets:
         self._known.pop(tenant, None)
 
     async def reserve(
-        self, claim: Claim, agent: Agent, subject: str, demand: Demand, rows: tuple[BudgetRow, ...]
+        self, payer: Payer, subject: str, demand: Demand, rows: tuple[BudgetRow, ...]
     ) -> Reservation | Refused:
         """Reserve what the call may take in each of `rows`, in the present period.
 
         Before it is refused, what dead workers had reserved is given back; and where it is only
         what others have reserved that is missing, these may settle for less.
         """
+        claim = payer.claim
         holder = Holder(claim.tenant, claim.run_id, claim.epoch, subject)
         rations = any(row.tokens is not None or row.cost_nanos is not None for row in rows)
 
         async def attempt() -> Reservation | Shortage:
-            places = tuple(self._places(rows, claim, agent))
+            places = tuple(self._places(rows, payer))
             outcome = await self._store.reserve(holder, places, demand.fit)
             if isinstance(outcome, Shortage):
                 return outcome
@@ -143,11 +142,11 @@ class TenantBudgets:
                 break
         return freed
 
-    def _places(self, rows: tuple[BudgetRow, ...], claim: Claim, agent: Agent) -> Iterator[Place]:
+    def _places(self, rows: tuple[BudgetRow, ...], payer: Payer) -> Iterator[Place]:
         now = self._clock()
         for row in rows:
             start_ms, resets_ms = period_of(row.period, now)
-            key = CounterKey(row.id, counted_for(row, claim, agent) or NOBODY, start_ms)
+            key = CounterKey(row.id, counted_for(row, payer) or NOBODY, start_ms)
             yield Place(key, self._new_id("bct"), resets_ms)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from milepost.core import ids
 from milepost.core.agents import Agent
 from milepost.core.effects import CallModel, CallTool
-from milepost.core.errors import ProviderError
+from milepost.core.errors import ProviderError, ToolError
 from milepost.core.events import (
     CacheHit,
     Event,
@@ -46,7 +46,7 @@ from milepost.runtime import notices
 from milepost.runtime.clock import Clock
 from milepost.runtime.message_screen import UNSCREENED, Words
 from milepost.store.records import Claim
-from milepost.tools import Invoker, LiveProgress, Registry, ToolContext
+from milepost.tools import Invoker, LiveProgress, Registry, Tool, ToolContext
 from milepost.tools.streaming import Writer
 
 CALLS_PER_STEP_MAX = 64
@@ -278,5 +278,14 @@ async def run_tool(
     if outcome.cause is not None:
         notices.tool_failed(outcome.cause, context.run_id, effect.call.id, tool.name)
     error = outcome.error
-    failure = Failure(error.type, clean_text(error.message), error.retryable)
+    message = _kind_alone(tool, outcome.cause) if tool.executes else error.message
+    failure = Failure(error.type, clean_text(message), error.retryable)
     return [ToolCallFailed(effect.call.id, failure, took_ms)]
+
+
+def _kind_alone(tool: Tool, cause: ToolError | None) -> str:
+    """Return what a user is told of an executor's failure: its kind, and none of its words."""
+    if cause is not None and cause.code == "tool_timeout":
+        return f"{tool.name} timed out; it may have acted"
+    raised = cause.__cause__ if cause is not None and cause.__cause__ else cause
+    return f"{tool.name} failed: {type(raised).__name__}"

@@ -75,6 +75,7 @@ async def child_of(
         cache=state.cache,
         parent=parent,
         bounds=left_of(agent, state),
+        channel=state.channel,
     )
     return NewRun(
         id=run_id,
@@ -86,13 +87,14 @@ async def child_of(
         agent_version=row.version,
         user=claim.user,
         metadata=claim.metadata,
-        lane=0,
+        lane=claim.lane,
         created_ms=now,
         scheduled_ms=None,
         deadline_ms=state.deadline_ms,
         trace_parent=trace_below(claim, seq),
         queued=Entry(queued.type, now, encode(queued).decode()),
         scopes=claim.scopes,
+        made_by=claim.made_by,
         parent_run_id=claim.run_id,
         parent_call_id=effect.call.id,
     )

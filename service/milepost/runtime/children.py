@@ -27,7 +27,7 @@ from milepost.tools import Registry, Tool
 
 __all__ = [
     "DEPTH_MAX", "LETTER", "Children", "agent_tool", "below", "events_of_child", "left_of",
-    "trace_below", "within",
+    "session_above", "trace_below", "within",
 ]  # fmt: skip
 
 DEPTH_MAX = 5
@@ -87,20 +87,29 @@ def below(claim: Claim, call_id: str, state: State) -> Parent | Failure:
     depth = state.parent.depth + 1 if state.parent else 1
     if depth > DEPTH_MAX:
         return Failure("too_deep", f"agents may call agents {DEPTH_MAX} deep, and this is deeper")
-    return Parent(claim.run_id, call_id, depth)
+    return Parent(claim.run_id, call_id, depth, session_above(claim, state))
+
+
+def session_above(claim: Claim, state: State) -> str:
+    """Return the session in which the run was asked for, or the uppermost of those above it."""
+    above = state.parent.session_id if state.parent else None
+    return above or claim.session_id
 
 
 def left_of(agent: Agent, state: State) -> Bounds | None:
-    """Return what the run's own bounds leave, in equal shares for the children of the step."""
-    usage = state.usage + state.children
+    """Return what the run's own bounds leave, in equal shares for the children of the step.
+
+    Of calls, each that the step may still make is set aside: it is made while children are at work.
+    """
+    usage, open_calls = state.usage + state.children, state.calls.values()
+    shares = sum(c.call.kind == "agent" and c.status is not CallStatus.DONE for c in open_calls)
+    to_come = sum(not c.attempt and c.status is not CallStatus.DONE for c in open_calls)
     spent = {
         "max_model_calls": usage.model_calls + usage.unknown_calls,
-        "max_tool_calls": state.tool_calls,
+        "max_tool_calls": state.tool_calls + to_come,
         "max_tokens": usage.input_tokens + usage.output_tokens,
         "max_cost_usd_micros": usage.cost_nanos // NANOS_PER_MICRO,
     }
-    open_calls = state.calls.values()
-    shares = sum(c.call.kind == "agent" and c.status is not CallStatus.DONE for c in open_calls)
     left = {
         name: max(0, bound - spent[name]) // max(1, shares)
         for name in spent
@@ -142,8 +151,14 @@ def events_of_child(said: Mapping[str, Any], state: State) -> Sequence[Event]:
     if call is None or call.call.kind != "agent" or call.status not in _UNANSWERED:
         return ()
     outcome: Mapping[str, Any] = said["outcome"]
-    usage = usage_read(outcome.get("usage") or {})
-    ended = ChildRunEnded(said["call_id"], said["run_id"], said["status"], usage)
+    ended = ChildRunEnded(
+        said["call_id"],
+        said["run_id"],
+        said["status"],
+        usage_read(outcome.get("usage") or {}),
+        usage_read(outcome.get("below") or {}),
+        outcome.get("tool_calls", 0),
+    )
     told = (ended, _answer(said["call_id"], said["status"], outcome))
     if call.status is CallStatus.AWAITED:
         return told

@@ -10,6 +10,8 @@ from milepost.core.codec import decode
 from milepost.core.errors import ConflictError, NotFoundError
 from milepost.core.events import (
     Failure,
+    ForkedCall,
+    RunForked,
     ToolCallCompleted,
     ToolCallDenied,
     ToolCallFailed,
@@ -122,6 +124,8 @@ def _take(calls: dict[str, ClientCall], entry: LogEntry) -> None:
     match decode(entry.type, entry.data):
         case ToolCallRequested() as asked:
             calls[asked.call_id] = ClientCall(asked.call_id, asked.name, asked.kind == "client")
+        case RunForked(calls=inherited):
+            calls |= {forked.call.id: _inherited(forked) for forked in inherited}
         case ToolCallStarted(call_id):
             calls[call_id] = replace(calls[call_id], started_ms=entry.time_ms)
         case ToolCallCompleted(call_id, result):
@@ -133,3 +137,9 @@ def _take(calls: dict[str, ClientCall], entry: LogEntry) -> None:
             calls[call_id] = replace(calls[call_id], answer=denied)
         case _:
             pass
+
+
+def _inherited(forked: ForkedCall) -> ClientCall:
+    answer = Answer(forked.content) if forked.status in {"done", "denied"} else None
+    call = forked.call
+    return ClientCall(call.id, call.name, call.kind == "client", answer=answer)

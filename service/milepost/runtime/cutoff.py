@@ -1,11 +1,20 @@
 """What is told of a call that was cancelled though nobody who may asked for it."""
 
-from milepost.core.effects import CallModel, CallTool, CompressResult, ScreenCall, ScreenInput
+from milepost.core.effects import (
+    CallModel,
+    CallTool,
+    CheckCall,
+    CompressResult,
+    CountCall,
+    ScreenCall,
+    ScreenInput,
+)
 from milepost.core.events import (
     Event,
     Failure,
     InputScreened,
     MessageAborted,
+    ToolCallChecked,
     ToolCallFailed,
     ToolCallScreened,
     ToolResultCompressed,
@@ -28,6 +37,10 @@ def cut_off(effect: Call) -> Event:
             return MessageAborted(message_id, _WHY, failure, UNKNOWN)
         case CallTool(call):
             return ToolCallFailed(call.id, Failure("tool_failed", f"{call.name} failed: {_WHY}"))
+        case CountCall(call):
+            return ToolCallFailed(call.id, Failure("tool_failed", f"{call.name} failed: {_WHY}"))
+        case CheckCall(call):
+            return ToolCallChecked(call.id, "unknown")
         case CompressResult(call, content, opening):
             return ToolResultCompressed(
                 call.id, content, opening.chars, opening.model, UNKNOWN, fallback=_WHY

@@ -15,9 +15,9 @@ from milepost.core.agents import (
     StopRule,
     StructuredOutput,
 )
-from milepost.core.policy import Policy
 from milepost.runtime import direct
 from milepost.runtime.guardrail_spec import decode_guardrails
+from milepost.runtime.policy_spec import read_policy, show_policy
 from milepost.store import agents
 from milepost.store.store import Store
 
@@ -28,6 +28,7 @@ _LIMITS = frozenset(field.name for field in fields(Limits))
 def encode_definition(agent: Agent) -> str:
     """Return what is stored of a version: all but its id and number."""
     shown = asdict(agent)
+    shown["policy"] = show_policy(agent.policy)
     del shown["id"], shown["version"]
     return orjson.dumps(shown, option=orjson.OPT_SORT_KEYS).decode()
 
@@ -44,7 +45,7 @@ def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
         model=shown["model"],
         instructions=shown.get("instructions", ""),
         tools=tuple(shown.get("tools", ())),
-        policy=_policy(shown.get("policy")),
+        policy=read_policy(shown.get("policy")),
         limits=_limits(shown.get("limits") or {}),
         cache_ttl_s=shown.get("cache_ttl_s"),
         compression=Compression(**compression) if compression else None,
@@ -56,16 +57,6 @@ def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
         stop_when=tuple(StopRule(**rule) for rule in shown.get("stop_when", ())),
         guardrails=decode_guardrails(shown.get("guardrails")),
         metadata=shown.get("metadata") or {},
-    )
-
-
-def _policy(shown: Mapping[str, Any] | None) -> Policy | None:
-    if shown is None:
-        return None
-    return Policy(
-        deny=tuple(shown.get("deny", ())),
-        ask=tuple(shown.get("ask", ())),
-        allow=tuple(shown.get("allow", ())),
     )
 
 

@@ -6,23 +6,27 @@ from dataclasses import replace
 
 import orjson
 
-from milepost.core.agents import Agent
+from milepost.core.agents import Agent, Limits
 from milepost.core.codec import decode
 from milepost.core.effects import CallTool
 from milepost.core.errors import FencedError, OverloadedError
 from milepost.core.events import (
+    ApprovalDecided,
     ChildRunStarted,
     Event,
     MessageAborted,
     RunResumed,
     RunRetrying,
     SessionLoaded,
+    ToolCallRequested,
 )
 from milepost.core.messages import Message
+from milepost.core.pending import TTL_S
+from milepost.core.policy import NOTHING_STANDS
 from milepost.core.repetition import may_repeat
 from milepost.core.rulings import Rules
 from milepost.core.state import CallStatus, State, evolve
-from milepost.core.usage import UNKNOWN, Usage
+from milepost.core.usage import UNKNOWN
 from milepost.live.frames import Frame
 from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
@@ -89,10 +93,22 @@ def adapted(agent: Agent, state: State) -> Agent:
     """Return the agent as this run wants it, and within what the run that started it leaves."""
     return replace(
         agent,
-        limits=within(agent.limits, state.bounds) if state.bounds else agent.limits,
+        limits=_limits(agent.limits, state),
         response_format=state.response_format or agent.response_format,
         cache_ttl_s=agent.cache_ttl_s if state.cache else None,
     )
+
+
+def _limits(limits: Limits, state: State) -> Limits:
+    """Return the limits; who sits at a chat is asked for a minute, unless the agent says otherwise.
+
+    An agent that says what is the rule elsewhere has said nothing.
+    """
+    if state.bounds:
+        limits = within(limits, state.bounds)
+    if state.channel and limits.approval_ttl_s == Limits().approval_ttl_s:
+        return replace(limits, approval_ttl_s=TTL_S)
+    return limits
 
 
 class Drive:
@@ -106,32 +122,36 @@ class Drive:
         self._means = means
         agent, claim = journal.agent, journal.claim
         self._permits = Permits(Identity.of(claim.user, claim.scopes), narrowed)
-        self._rules = self._ruled()
-        self._settling = Settling(claim, agent, self._rules, means.ports.new_id, preview)
+        self._standing = NOTHING_STANDS
+        self._resumed = bool(journal.state.calls)
+        self._judge_by_present_rules()
         self._stops = Stops(agent.stop_when, means.stop_condition)
         self._announcements = Announcements(means.ports.clock, self._wake)
-        self._acts = Acts(journal, history, means, self._permits, self._announcements)
+        self._acts = Acts(journal, history, means, self._permits, self._announcements, self._stops)
         self._works: dict[asyncio.Task[list[Event]], Call] = {}
         self._broken: BaseException | None = None
         self._draining = False
         self._woken: asyncio.Event | None = None
 
+    def _judge_by_present_rules(self) -> None:
+        journal, means = self._journal, self._means
+        self._rules = self._ruled()
+        self._settling = Settling(
+            journal.claim, journal.agent, self._rules, means.ports.new_id, preview
+        )
+
     def _ruled(self) -> Rules:
         journal, means = self._journal, self._means
         agent = journal.agent
-        rules = rules_for(agent, means.tools, self._permits)
+        rules = rules_for(agent, means.tools, self._permits, self._standing)
         if rules.answer and means.answer_check:
             rules = replace(rules, answer=checked(rules.answer, means.answer_check))
         if agent.limits.active_s is not None:
             until_ms = journal.worked.until_ms(agent.limits.active_s)
             rules = replace(rules, active_deadline_ms=until_ms)
-        if agent.limits.max_cost_usd_micros is not None and not self._is_priced(agent.model):
+        if agent.limits.max_cost_usd_micros is not None and not means.pricing.knows(agent.model):
             rules = replace(rules, unpriced=agent.model)
         return rules
-
-    def _is_priced(self, model: str) -> bool:
-        provider, _, name = model.partition("/")
-        return self._means.pricing.cost_nanos(provider, name, Usage()) is not None
 
     def drain(self) -> None:
         """Hand the run back soon: what can be repeated stops at once, the rest may finish."""
@@ -199,11 +219,17 @@ class Drive:
                 return
 
     async def _commit(self, happened: list[Stamped]) -> Settlement:
+        """Write an iteration, once no tool of the run writes in a transaction of its own."""
+        async with self._journal.lock:
+            return await self._commit_alone(happened)
+
+    async def _commit_alone(self, happened: list[Stamped]) -> Settlement:
         """Write an iteration; where a message came in meanwhile, read it and settle anew."""
         journal = self._journal
         read_to = None
         for _ in range(SETTLE_TRIES_MAX):
             read_to = await self._read_inbox(happened, read_to)
+            await self._look_at_rules(happened)
             now = self._means.ports.clock()
             settlement = self._settling.settle(journal.state, happened, now)
             if not settlement.happened and read_to is None:
@@ -225,6 +251,24 @@ class Drive:
         raise OverloadedError(
             f"run {journal.claim.run_id} gets messages faster than it can read them"
         )
+
+    async def _look_at_rules(self, happened: Sequence[Stamped]) -> None:
+        """Judge calls by the rules of now, whatever held when they were asked for.
+
+        What a person has said yes to, maybe days ago, is judged by those of this very moment.
+        """
+        find, claim = self._means.standing_of, self._journal.claim
+        events = [stamped.event for stamped in happened]
+        if find is None or not (
+            self._journal.state.calls or any(isinstance(e, ToolCallRequested) for e in events)
+        ):
+            return
+        decided = any(isinstance(event, ApprovalDecided) for event in events)
+        fresh, self._resumed = self._resumed or decided, False
+        standing = await find(claim.tenant, claim.session_id, fresh=fresh)
+        if standing is not self._standing:
+            self._standing = standing
+            self._judge_by_present_rules()
 
     async def _read_inbox(self, happened: list[Stamped], read_to: int | None) -> int | None:
         """Add what came in to what happened; return how far the inbox was read, if it was."""
@@ -266,7 +310,7 @@ class Drive:
         happened: list[Stamped] = []
         while told := self._announcements.take():
             for stamped in told:
-                events = await self._acts.screened([stamped.event], self._journal.state)
+                events = await self._acts.announced(stamped.event, self._journal.state)
                 happened += [Stamped(event, stamped.time_ms) for event in events]
         return happened
 
@@ -311,7 +355,8 @@ class Drive:
         if state.open_message and not _closes(happened, state.open_message):
             aborted = MessageAborted(state.open_message, "handed back", usage=UNKNOWN)
             happened += self._journal.stamp(aborted)
-        await self._release(happened)
+        async with self._journal.lock:
+            await self._release(happened)
         if self._broken:
             raise self._broken
         return True

@@ -53,7 +53,7 @@ async def end_run(
     events = [*before, last]
     encoded = [encode(each) for each in events]
     spans, sampled = _cut_off(row, entries, events, now)
-    change = ending(last, now)
+    change = ending(last, fold([*past, *events]), now)
     assert change.outcome is not None, "a terminal event has an outcome"
     end = runs.end(
         row,

@@ -1,6 +1,7 @@
 """A run in a worker's hands: its state, its place in the log, and the one way to go on."""
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from milepost.core.spans import Span
 from milepost.core.state import State, evolve
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
-from milepost.live.hub import QUEUE_BELL, Hub
+from milepost.live.hub import QUEUE_BELL, Hub, approvals_bell
 from milepost.runtime import notices
 from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.ports import RunPorts
@@ -38,6 +39,10 @@ if TYPE_CHECKING:  # A run in process has no store, and needs none of what one b
     from milepost.runtime.artifacts import Shelf
     from milepost.store.store import Store
     from milepost.telemetry.metrics import Metrics
+
+
+Write = Callable[[Append], Awaitable[tuple[int, tuple[str, ...]]]]
+"""Writes an iteration; see `RunStore.append`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,10 @@ class Ports:
 
 
 class Journal:
-    """Appends to one run under one epoch, and shows what was appended only when it is durable."""
+    """Appends to one run under one epoch, and shows what was appended only when it is durable.
+
+    Whoever appends holds `lock` from where it looks at the state.
+    """
 
     def __init__(
         self,
@@ -81,6 +89,7 @@ class Journal:
         self.agent = agent
         self.state = state
         self.worked = worked or WorkedTime()
+        self.lock = asyncio.Lock()
         self.head = claim.head
         self.inbox_seen = 0
         self.inbox_known = claim.inbox_seq
@@ -102,10 +111,12 @@ class Journal:
         change: Change | None = None,
         approvals: Sequence[NewApproval] = (),
         inbox_read: int | None = None,
+        write: Write | None = None,
     ) -> None:
         """Write one iteration: its events, and all that changes with them, in one transaction.
 
-        `state` is what the events lead to. Raises `FencedError` and `InboxMovedError`, after which
+        `state` is what the events lead to; `write` writes them into a transaction that is open
+        already, and commits it. Raises `FencedError` and `InboxMovedError`, after which
         this journal is where it was before.
         """
         self._tries += 1
@@ -135,13 +146,15 @@ class Journal:
             approvals=tuple(approvals),
             artifacts=self._artifacts(happened),
         )
-        self.inbox_known, freed = await self._ports.store.append(item)
+        self.inbox_known, freed = await (write or self._ports.store.append)(item)
         self._show(happened, encoded)
         self._spans = spans
         self.state = state
         self.inbox_seen = item.inbox_seen
         if freed or (change and change.status == "queued"):
             self._ports.hub.ring(QUEUE_BELL)
+        if approvals:
+            self._ports.hub.ring(approvals_bell(self.claim.tenant))
         if change and change.status == "failed":
             self._tell_of_failure(happened)
         self._ports.metrics.observe_append((stamped.event for stamped in happened), closed)
@@ -224,9 +237,16 @@ def folded(state: State, happened: Sequence[Stamped]) -> State:
     return state
 
 
-def ending(event: Terminal, time_ms: int) -> Change:
-    """Return what the terminal event makes of its run's row."""
-    outcome: dict[str, object] = {"usage": usage_shown(event.usage)}
+def ending(event: Terminal, state: State, time_ms: int) -> Change:
+    """Return what the terminal event makes of its run's row; `state` is where it leads to.
+
+    What a client is shown of the outcome leaves out what only a run above has to know.
+    """
+    outcome: dict[str, object] = {
+        "usage": usage_shown(event.usage),
+        "below": usage_shown(state.children),
+        "tool_calls": state.tool_calls,
+    }
     match event:
         case RunCompleted():
             outcome |= {"output": event.output, "finish_reason": event.finish_reason}

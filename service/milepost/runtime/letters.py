@@ -4,15 +4,9 @@ from collections.abc import Iterable
 
 import orjson
 
-from milepost.core.events import (
-    ApprovalDecided,
-    ApprovalExpired,
-    Event,
-    RunCancelling,
-    RunRetried,
-)
+from milepost.core.events import Event, RunCancelling, RunRetried
 from milepost.core.state import CallStatus, State
-from milepost.runtime import children, client_calls
+from milepost.runtime import approval_letters, children, client_calls
 from milepost.store.records import InboxMessage
 
 
@@ -30,22 +24,9 @@ def events_of(letters: Iterable[InboxMessage], state: State) -> list[Event]:
 def _event_of(letter: InboxMessage, state: State) -> Event | None:
     said = orjson.loads(letter.data)
     match letter.kind:
-        case "approval":
-            if not _is_asked(state, said["approval_id"], said["call_id"]):
-                return None
-            return ApprovalDecided(
-                approval_id=said["approval_id"],
-                call_id=said["call_id"],
-                decision=said["decision"],
-                by=said["by"],
-                comment=said["comment"],
-                arguments=said["arguments"],
-                digest=said["digest"],
-            )
-        case "approval_expired":
-            if not _is_asked(state, said["approval_id"], said["call_id"]):
-                return None
-            return ApprovalExpired(said["approval_id"], said["call_id"])
+        case kind if kind in approval_letters.KINDS:
+            is_asked = _is_asked(state, said["approval_id"], said["call_id"])
+            return approval_letters.event_in(letter.kind, said) if is_asked else None
         case client_calls.LETTER:
             return client_calls.event_in(said) if _is_awaited(state, said["call_id"]) else None
         case "cancel":

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from milepost.core.policy import Standing
 from milepost.guardrails.verdicts import Rail
 from milepost.providers.catalog import Catalog
 from milepost.providers.chains import Chains
@@ -11,11 +12,21 @@ from milepost.providers.pricing import Pricing
 from milepost.runtime.children import Children
 from milepost.runtime.permits import Listed
 from milepost.runtime.ports import RunPorts
+from milepost.runtime.rates import Rates
 from milepost.runtime.reserving import Budgets
 from milepost.runtime.result_cache import ResultCache
+from milepost.runtime.stashes import Stashes
 from milepost.runtime.stops import StopCondition
 from milepost.runtime.structured import AnswerCheck
+from milepost.runtime.transactions import Transactions
 from milepost.tools import Invoker, Registry
+
+
+class StandingOf(Protocol):
+    """What finds the rules that hold besides an agent's own."""
+
+    async def __call__(self, tenant: str, session_id: str, /, *, fresh: bool = False) -> Standing:
+        """Return the rules of a tenant and of a session; `fresh` ones are as they are just now."""
 
 
 class Lease(Protocol):
@@ -32,7 +43,8 @@ class Means:
     `tools` are the installation's; `tools_of` adds those that a tenant has declared itself, and
     `permissions_of` says to whom the tenant permits which. `chains` finds who answers for an agent
     with fallbacks; without them its first model does. `rails` are the guardrails in Python, by
-    name.
+    name. `standing_of` finds the rules of tenants and sessions, `rates` counts for those that need
+    it. `transactions` are for the tools that write in the run's own database.
     """
 
     ports: RunPorts
@@ -53,4 +65,8 @@ class Means:
     answer_check: AnswerCheck | None = None
     chains: Chains | None = None
     children: Children | None = None
+    stashes: Stashes | None = None
     rails: Mapping[str, Rail] = field(default_factory=dict)
+    standing_of: StandingOf | None = None
+    rates: Rates | None = None
+    transactions: Transactions | None = None

@@ -7,6 +7,7 @@ from typing import Protocol
 from milepost.core.events import GuardrailTriggered
 from milepost.core.json import clean_text
 from milepost.core.model import Reply
+from milepost.guardrails.escapes import Unescaping
 from milepost.guardrails.held_back import HeldBack
 from milepost.guardrails.passage import OnFailed, Passage, Post, passage
 from milepost.guardrails.text_rail import TextRail
@@ -45,20 +46,28 @@ UNSCREENED: Words = _Unscreened()
 class MessageScreen:
     """One message. Its text and its reasoning may each be shown as far as the rails let it go.
 
-    A message that is blocked ends with saying so, and what it asks for is not done: it is an answer
-    that its model was not to give. What was shown of it stays its beginning.
+    The rails read what a text that `is_json` means, as whoever parses it will. A message that is
+    blocked ends with saying so, and what it asks for is not done: it is an answer that its model
+    was not to give. What was shown of it stays its beginning.
     """
 
     def __init__(
-        self, seen: Sequence[Post], subject: Subject, on_failed: OnFailed, *, hold: bool
+        self,
+        seen: Sequence[Post],
+        subject: Subject,
+        on_failed: OnFailed,
+        *,
+        hold: bool,
+        is_json: bool = False,
     ) -> None:
         beside = [post for post in seen if not post.form]
         self._text = _Passing(seen, subject, on_failed, hold=hold)
         self._thought = _Passing(beside, subject, on_failed, hold=hold)
+        self._unescaping = Unescaping() if is_json else None
 
     def text(self, piece: str) -> str:
         """Take in a piece of the answer; return what may be shown now."""
-        return self._text.feed(piece)
+        return self._text.feed(self._unescaping.feed(piece) if self._unescaping else piece)
 
     def thought(self, piece: str) -> str:
         """Take in a piece of the reasoning; return what may be shown now."""
@@ -66,6 +75,8 @@ class MessageScreen:
 
     async def screened(self, reply: Reply) -> tuple[Reply, list[GuardrailTriggered]]:
         """Return the reply as it goes on, all of which was taken in, and what stepped in."""
+        if self._unescaping:
+            self._text.feed(self._unescaping.finish())
         asks = bool(reply.calls)
         text = await self._text.finish(answers=not asks, skip=asks and not reply.text)
         thought = await self._thought.finish(answers=False, skip=not reply.reasoning)

@@ -23,6 +23,13 @@ def tool_failed(error: ToolError, run_id: str, call_id: str, tool: str) -> None:
     _log.warning("a tool failed", run=run_id, call=call_id, tool=tool, code=error.code, **shown)
 
 
+def lookup_failed(error: ToolError, run_id: str, call_id: str, tool: str) -> None:
+    """Tell that nobody learned whether a call has acted, and where the lookup's code ended."""
+    raised = error.__cause__
+    shown = {} if raised is None else {"exception": _shown(raised)}
+    _log.warning("a lookup failed", run=run_id, call=call_id, tool=tool, code=error.code, **shown)
+
+
 def tool_left(tool: str, running: int) -> None:
     """Tell that a tool could not be stopped: its call is over, and it runs on."""
     _log.warning("a tool could not be stopped and runs on", tool=tool, running=running)

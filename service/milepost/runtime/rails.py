@@ -108,8 +108,13 @@ class Rails:
         """Return what one message has to pass."""
         if not self._output:
             return UNSCREENED
-        subject = self._subject("output", "")
-        return MessageScreen(self._output, subject, self._failed, hold=self._wanted.hold_output)
+        return MessageScreen(
+            self._output,
+            self._subject("output", ""),
+            self._failed,
+            hold=self._wanted.hold_output,
+            is_json=self._agent.response_format is not None,
+        )
 
     async def _result(self, event: Event, state: State) -> list[Event]:
         match event:

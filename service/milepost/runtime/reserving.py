@@ -19,6 +19,18 @@ NOBODY = ""
 
 
 @dataclass(frozen=True, slots=True)
+class Payer:
+    """Who makes a call: a run under its claim. `session_id` is that of the uppermost run above it.
+
+    A run that an agent starts has a session of its own, where nobody would look for what it takes.
+    """
+
+    claim: Claim
+    agent: Agent
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """What was granted to a call. `rations` says that its answer must keep within that."""
 
@@ -43,12 +55,7 @@ class Budgets(Protocol):
         """Return the tenant's budgets."""
 
     async def reserve(
-        self,
-        claim: Claim,
-        agent: Agent,
-        subject: str,
-        demand: Demand,
-        rows: tuple["BudgetRow", ...],
+        self, payer: Payer, subject: str, demand: Demand, rows: tuple["BudgetRow", ...]
     ) -> Reservation | Refused:
         """Reserve what the call may take in each of `rows`, in the present period."""
 
@@ -56,33 +63,29 @@ class Budgets(Protocol):
         """Put what was billed in the place of what was reserved; return what to warn of."""
 
 
-def applying(
-    rows: Iterable["BudgetRow"], claim: Claim, agent: Agent, demand: Demand
-) -> tuple["BudgetRow", ...]:
+def applying(rows: Iterable["BudgetRow"], payer: Payer, demand: Demand) -> tuple["BudgetRow", ...]:
     """Return the budgets that have something to say about a call of this run."""
     return tuple(
-        row
-        for row in rows
-        if demand.concerns(row.bounds) and counted_for(row, claim, agent) is not None
+        row for row in rows if demand.concerns(row.bounds) and counted_for(row, payer) is not None
     )
 
 
-def counted_for(row: "BudgetRow", claim: Claim, agent: Agent) -> str | None:
+def counted_for(row: "BudgetRow", payer: Payer) -> str | None:
     """Return for whom the budget counts this run; None: it does not."""
-    name, *others = _names(row, claim, agent)
+    name, *others = _names(row, payer)
     if row.scope_value is None:
         return name
     return row.scope_value if row.scope_value in {name, *others} else None
 
 
-def _names(row: "BudgetRow", claim: Claim, agent: Agent) -> tuple[str, ...]:
+def _names(row: "BudgetRow", payer: Payer) -> tuple[str, ...]:
     """Return what a budget may call the run's own. Runs that act for nobody are as one user's."""
     match row.scope:
         case "tenant":
             return (NOBODY,)
         case "user":
-            return (claim.user or NOBODY,)
+            return (payer.claim.user or NOBODY,)
         case "agent":
-            return (agent.name, agent.id)
+            return (payer.agent.name, payer.agent.id)
         case "session":
-            return (claim.session_id,)
+            return (payer.session_id, payer.claim.session_id)

@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 
 from milepost.core.agents import Agent
+from milepost.core.canonical import call_digest
 from milepost.core.errors import ToolValidationError
 from milepost.core.events import Failure
 from milepost.core.messages import ToolCall
-from milepost.core.policy import Verdict, judge
-from milepost.core.rulings import Ask, Refuse, Reject, Rules, Ruling, Run
+from milepost.core.policy import (
+    NOBODY_COUNTED,
+    NOTHING_STANDS,
+    Asked,
+    Standing,
+    Verdict,
+    judge,
+)
+from milepost.core.repetition import OnUnknown
+from milepost.core.rulings import Ask, Count, Counts, Refuse, Reject, Rules, Ruling, Run
+from milepost.providers import direct
 from milepost.runtime.permits import Permits
 from milepost.runtime.structured import answer_rule
 from milepost.tools import Registry, coercions
@@ -15,11 +25,22 @@ from milepost.tools import Registry, coercions
 NOBODY = Permits()
 
 
-def rules_for(agent: Agent, tools: Registry, permits: Permits = NOBODY) -> Rules:
-    """Return the rules of `agent` over the tools that are there, for whom the run acts."""
+def rules_for(
+    agent: Agent, tools: Registry, permits: Permits = NOBODY, standing: Standing = NOTHING_STANDS
+) -> Rules:
+    """Return the rules of `agent` over the tools that are there, for whom the run acts.
 
-    def ruling(call: ToolCall) -> Ruling:
-        return _rule(agent, tools, permits, call)
+    `standing` is what the tenant and the session say besides.
+    """
+
+    def ruling(call: ToolCall, counts: Counts = NOBODY_COUNTED, /) -> Ruling:
+        return _rule(agent, tools, permits, call, standing, counts)
+
+    def on_unknown(call: ToolCall) -> OnUnknown | None:
+        tool = tools.get(call.name)
+        if tool is None or tool.on_unknown:
+            return tool.on_unknown if tool else None
+        return "ask" if tool.requires_approval else None
 
     return Rules(
         ruling,
@@ -32,16 +53,20 @@ def rules_for(agent: Agent, tools: Registry, permits: Permits = NOBODY) -> Rules
         repeat_allowed=tools.repeat_allowed() if agent.loop_detection else frozenset(),
         screens_input=bool(agent.guardrails and agent.guardrails.input),
         screens_calls=bool(agent.guardrails and agent.guardrails.screens_calls),
+        on_unknown=on_unknown,
     )
 
 
-def _rule(agent: Agent, tools: Registry, permits: Permits, call: ToolCall) -> Ruling:
+def _rule(
+    agent: Agent, tools: Registry, permits: Permits, call: ToolCall, standing: Standing,
+    counts: Counts,
+) -> Ruling:  # fmt: skip
     """Permission, then policy, then approval: what is not plainly yes is no.
 
     What a call looks like is told only to whom it is permitted, and judged before anybody is asked.
     """
     tool = tools.get(call.name) if call.name in agent.tools else None
-    if tool is None:
+    if tool is None or (tool.executes and agent.provider != direct.NAME):
         return Reject(_unknown(permits.allowed(agent.tools, tools), call.name))
     if refusal := permits.refusal(tool):
         return Refuse("permission", refusal)
@@ -52,14 +77,18 @@ def _rule(agent: Agent, tools: Registry, permits: Permits, call: ToolCall) -> Ru
     except ToolValidationError as error:
         return Reject(Failure(error.code, str(error)))
     mended = coercions(call.arguments, arguments)
-    judgement = judge(agent.policy, call.name, gated=tool.requires_approval)
+    digest = call_digest(call.name, arguments) if standing.grants else ""
+    asked = Asked(call.name, arguments, digest, tool.requires_approval)
+    judgement = judge(agent.policy, asked, standing, counts)
     match judgement.verdict:
         case Verdict.ALLOW:
-            return Run(arguments, tool.effect, mended)
+            return Run(arguments, tool.effect, mended, judgement.reason)
         case Verdict.ASK:
-            return Ask(arguments, tool.effect, judgement.reason, mended)
+            return Ask(arguments, tool.effect, judgement.reason, mended, judgement.terms)
         case Verdict.DENY:
             return Refuse("policy", judgement.reason)
+        case None:
+            return Count(arguments, judgement.counts)
 
 
 def _unknown(offered: Sequence[str], name: str) -> Failure:

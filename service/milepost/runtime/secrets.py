@@ -7,6 +7,8 @@ import os
 import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from milepost.core.errors import ConfigurationError, ConflictError
@@ -29,6 +31,7 @@ class Vault:
     def __init__(self, secret_key: str | None) -> None:
         """Raises `ConfigurationError` for a secret key that is easily guessed."""
         self._cipher: AESGCM | None = None
+        self._key: bytes | None = None
         if secret_key is None:
             return
         if len(secret_key) < SECRET_KEY_CHARS_MIN:
@@ -39,7 +42,19 @@ class Vault:
                 code="weak_secret_key",
             )
         derivation = Scrypt(salt=_SALT, length=32, n=_COST, r=8, p=1)
-        self._cipher = AESGCM(derivation.derive(secret_key.encode()))
+        self._key = derivation.derive(secret_key.encode())
+        self._cipher = AESGCM(self._key)
+
+    @property
+    def has_key(self) -> bool:
+        """Say whether there is a secret key."""
+        return self._key is not None
+
+    def key_for(self, purpose: str) -> bytes | None:
+        """Return a key of the secret key's, for this purpose alone; None where there is none."""
+        if self._key is None:
+            return None
+        return HKDFExpand(SHA256(), length=32, info=purpose.encode()).derive(self._key)
 
     def seal(self, tenant: str, name: str, value: str) -> str:
         """Return the value encrypted. Raises `ConflictError` where there is no secret key."""

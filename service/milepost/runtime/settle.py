@@ -1,11 +1,12 @@
 """What follows from a state: the events to write now, and what to do once they are durable."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import orjson
 
+from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.agents import Agent
 from milepost.core.decide import decide
 from milepost.core.effects import (
@@ -13,7 +14,9 @@ from milepost.core.effects import (
     CallModel,
     CallTool,
     Cancel,
+    CheckCall,
     CompressResult,
+    CountCall,
     Effect,
     End,
     Park,
@@ -34,7 +37,10 @@ from milepost.core.events import (
     RunFailed,
     RunWaiting,
     Terminal,
+    ToolCallCompleted,
+    ToolCallCounting,
     ToolCallFailed,
+    ToolCallInterrupted,
     ToolCallScreening,
     ToolCallStarted,
 )
@@ -48,7 +54,11 @@ from milepost.store.records import Change, Claim, NewApproval
 
 ROUNDS_MAX = 1_000
 
-Call = ScreenInput | ScreenCall | CallModel | CallTool | CompressResult
+_IN_HAND = frozenset({CallStatus.STARTED, CallStatus.LOST, CallStatus.CHECKING, CallStatus.AWAITED})
+RUN_ENDED = "the run was ended"
+GIVEN_UP = Failure("cancelled", "the run was ended while this tool ran; it may have acted")
+
+Call = ScreenInput | ScreenCall | CountCall | CallModel | CallTool | CheckCall | CompressResult
 """What is done in the world, once the log says that it is begun."""
 
 
@@ -103,7 +113,15 @@ class Settling:
         match effect:
             case Record(events):
                 self._happen_all(settlement, events, now_ms)
-            case ScreenInput() | ScreenCall() | CallModel() | CallTool() | CompressResult():
+            case (
+                ScreenInput()
+                | ScreenCall()
+                | CountCall()
+                | CallModel()
+                | CallTool()
+                | CheckCall()
+                | CompressResult()
+            ):
                 self._happen_all(settlement, self._opening(effect), now_ms)
                 settlement.calls.append((effect, len(settlement.happened)))
             case AskApproval():
@@ -125,6 +143,10 @@ class Settling:
                 return (InputScreening(),)
             case ScreenCall(call):
                 return (ToolCallScreening(call.id),)
+            case CountCall(call):
+                return (ToolCallCounting(call.id),)
+            case CheckCall(call):
+                return (ToolCallInterrupted(call.id, "check"),)
             case CallModel(message_id, opening):
                 return (*opening, MessageStarted(message_id, self._agent.model))
             case CallTool():
@@ -153,10 +175,11 @@ class Settling:
     def _close(self, settlement: Settlement, event: Terminal, now_ms: int) -> None:
         before, last = closing(settlement.state, event)
         self._happen_all(settlement, (*before, last), now_ms)
-        settlement.change = ending(last, now_ms)
+        settlement.change = ending(last, settlement.state, now_ms)
 
     def _ask(self, settlement: Settlement, effect: AskApproval, now_ms: int) -> None:
-        call = effect.call
+        call, terms = effect.call, effect.terms
+        ttl_s = self._agent.limits.approval_ttl_s if terms.ttl_s is None else terms.ttl_s
         asked = ApprovalRequested(
             approval_id=self._new_id("apr"),
             call_id=call.id,
@@ -165,9 +188,15 @@ class Settling:
             digest=effect.digest,
             preview=self._preview(call.name, effect.arguments),
             policy=effect.reason,
-            expires_at_ms=now_ms + round(self._agent.limits.approval_ttl_s * 1000),
+            expires_at_ms=now_ms + round(ttl_s * 1000),
+            required=terms.required,
+            kind=effect.kind,
+            approvers=terms.approvers,
+            on_timeout=terms.on_timeout,
         )
-        self._happen_all(settlement, (PolicyDecided(call.id, "ask", effect.reason), asked), now_ms)
+        judged = PolicyDecided(call.id, "ask", effect.reason)
+        before = effect.opening if effect.kind == "outcome" else (judged,)
+        self._happen_all(settlement, (*before, asked), now_ms)
         settlement.approvals.append(
             NewApproval(
                 id=asked.approval_id,
@@ -183,20 +212,23 @@ class Settling:
                 reason=effect.reason,
                 created_ms=now_ms,
                 expires_ms=asked.expires_at_ms,
+                kind=effect.kind,
+                terms=terms,
+                requester=self._claim.user,
+                made_by=self._claim.made_by,
             )
         )
 
 
 def in_hand(state: State) -> list[tuple[str, Event]]:
     """Return what is being done just now: what it is called, and the event that gives it up."""
-    given_up = Failure("cancelled", "the run was ended while this tool ran; it may have acted")
     work: list[tuple[str, Event]] = [
-        (f"{call_id} {call.call.name}", ToolCallFailed(call_id, given_up))
+        (f"{call_id} {call.call.name}", ToolCallFailed(call_id, GIVEN_UP))
         for call_id, call in state.calls.items()
-        if call.status in {CallStatus.STARTED, CallStatus.LOST, CallStatus.AWAITED}
+        if call.status in _IN_HAND
     ]
     if state.open_message:
-        aborted = MessageAborted(state.open_message, "the run was ended", usage=UNKNOWN)
+        aborted = MessageAborted(state.open_message, RUN_ENDED, usage=UNKNOWN)
         work.insert(0, (state.open_message, aborted))
     return work
 
@@ -213,7 +245,17 @@ def closing(state: State, event: Terminal) -> tuple[list[Event], Terminal]:
         if call.status is CallStatus.ASKED and call.approval_id
     )
     usage = reduce(evolve, given_up, state).usage
-    return [*given_up, *withdrawn], replace(event, usage=usage)
+    return [*given_up, *withdrawn, *_settled(state)], replace(event, usage=usage)
+
+
+def _settled(state: State) -> Iterator[Event]:
+    """Yield what is known of calls that were cut off, where the run ends before it was said."""
+    for call_id, call in state.calls.items():
+        asked = call.status is CallStatus.ASKED and call.asking == "outcome"
+        if asked or call.status is CallStatus.UNKNOWN:
+            yield ToolCallFailed(call_id, UNKNOWN_OUTCOME)
+        elif call.status is CallStatus.HAPPENED:
+            yield ToolCallCompleted(call_id, call.brought, 0)
 
 
 def _started(effect: CallTool) -> ToolCallStarted:

@@ -3,7 +3,8 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 EXACT = ConfigDict(extra="forbid", strict=True, frozen=True)
 """Known fields of exactly their types."""
@@ -20,3 +21,16 @@ def _checked_model(model: str) -> str:
 Glob = Annotated[str, Field(min_length=1, max_length=200)]
 Globs = Annotated[list[Glob], Field(max_length=200)]
 ModelName = Annotated[str, AfterValidator(_checked_model)]
+
+
+def first_fault(error: ValidationError) -> tuple[tuple[str, ...], str]:
+    """Return where the first thing is that does not fit, and why not."""
+    first = error.errors()[0]
+    return tuple(map(str, first["loc"])), why(first)
+
+
+def why(fault: ErrorDetails) -> str:
+    """Return what is wrong there, in words for whoever wrote it."""
+    if fault["type"] == "extra_forbidden":
+        return "no such field"
+    return fault["msg"].removeprefix("Value error, ")

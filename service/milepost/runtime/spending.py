@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from milepost.core.agents import Agent
 from milepost.core.effects import CallTool
 from milepost.core.events import (
     BudgetExceeded,
@@ -20,9 +19,8 @@ from milepost.core.usage import Usage
 from milepost.providers import direct
 from milepost.runtime.demands import Demand, ToolDemand, model_demand, priced_by, unpriced
 from milepost.runtime.means import Means
-from milepost.runtime.reserving import Refused, Reservation, applying
+from milepost.runtime.reserving import Payer, Refused, Reservation, applying
 from milepost.store.amounts import Amounts
-from milepost.store.records import Claim
 
 if TYPE_CHECKING:  # Only who has budgets needs the store that keeps them.
     from milepost.store.budgets import BudgetRow
@@ -38,9 +36,8 @@ Ask = Callable[[ModelRequest], Awaitable[T]]
 class Spending:
     """The calls of one run, each within what all budgets that apply still give."""
 
-    def __init__(self, claim: Claim, agent: Agent, means: Means) -> None:
-        self._claim = claim
-        self._agent = agent
+    def __init__(self, payer: Payer, means: Means) -> None:
+        self._payer = payer
         self._means = means
         self._warnings: list[BudgetWarning] = []
         self._has_exceeded = False
@@ -49,9 +46,10 @@ class Spending:
         self, message_id: str, request: ModelRequest, ask: Ask[list[Event]]
     ) -> list[Event]:
         """Return what the call comes to, or that it is not made, and what there is to warn of."""
-        if self._agent.provider == direct.NAME:
+        agent = self._payer.agent
+        if agent.provider == direct.NAME:
             return await ask(request)  # Which is no model.
-        models = (self._agent.model, *self._agent.fallbacks)
+        models = (agent.model, *agent.fallbacks)
         told = await self.model(message_id, models, request, ask, _used)
         match told:
             case Refused(event, why):
@@ -67,7 +65,7 @@ class Spending:
     ) -> list[Event]:
         """Return what the tool's call comes to, or that it is not made, as above."""
         demand = ToolDemand(round(timeout_s * 1000))
-        rows = applying(await self._budgets(), self._claim, self._agent, demand)
+        rows = applying(await self._budgets(), self._payer, demand)
         held = await self._reserve(effect.call.id, demand, rows)
         match held:
             case None:
@@ -96,7 +94,7 @@ class Spending:
         if not present:
             return await ask(request)  # To estimate what it may take would be in vain.
         demand = model_demand(request, priced_by(pricing, models))
-        rows = applying(present, self._claim, self._agent, demand)
+        rows = applying(present, self._payer, demand)
         bounds_money = any(row.cost_nanos is not None for row in rows)
         if bounds_money and (failure := unpriced(pricing, models)):
             return failure
@@ -120,7 +118,7 @@ class Spending:
 
     async def _budgets(self) -> tuple["BudgetRow", ...]:
         budgets = self._means.budgets
-        return await budgets.of(self._claim.tenant) if budgets else ()
+        return await budgets.of(self._payer.claim.tenant) if budgets else ()
 
     async def _reserve(
         self, subject: str, demand: Demand, rows: tuple["BudgetRow", ...]
@@ -129,7 +127,7 @@ class Spending:
         if not rows:
             return None
         assert self._means.budgets is not None, "only budgets have rows"
-        held = await self._means.budgets.reserve(self._claim, self._agent, subject, demand, rows)
+        held = await self._means.budgets.reserve(self._payer, subject, demand, rows)
         self._means.lease.check()
         return held
 

@@ -8,13 +8,13 @@ import orjson
 from pydantic import Field, TypeAdapter
 
 from milepost.core.errors import InvalidError, ToolError
-from milepost.core.repetition import ToolEffect
 from milepost.store.tool_sources import ToolSourceRow
 from milepost.tools import Tool
 from milepost.tools.client import client_tool
 from milepost.tools.declaration import (
     ClientToolSpec,
     Declaration,
+    DeclaredEffect,
     Headers,
     HttpUrl,
     Patterns,
@@ -58,7 +58,7 @@ class McpSource(Declaration):
     url: HttpUrl
     headers: Headers = Field(default_factory=dict)
     timeout_s: TimeoutS = 30.0
-    effect: ToolEffect = "once"
+    effect: DeclaredEffect = "once"
     trust_hints: bool = False
     tools: Patterns = Field(default_factory=list)
     requires_approval: Patterns = Field(default_factory=list)

@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+COUNT_MAX = 2**63 - 1
+"""The largest number that both databases keep."""
+
 
 class Amounts(NamedTuple):
     """How much of each: taken, or to be taken. Tokens are those that go in and come out."""
@@ -16,6 +19,12 @@ class Amounts(NamedTuple):
     def plus(self, other: "Amounts") -> "Amounts":
         """Return both together."""
         return Amounts(*(mine + more for mine, more in zip(self, other, strict=True)))
+
+    def fitting(self, present: "Amounts") -> "Amounts":
+        """Return how much of these a counter still holds, which stops at the largest number."""
+        return Amounts(
+            *(min(more, COUNT_MAX - there) for more, there in zip(self, present, strict=True))
+        )
 
     def negated(self) -> "Amounts":
         """Return what takes these away where it is added."""

@@ -1,67 +1,52 @@
 """Approvals: questions to people, and the one answer that each of them gets.
 
-Whatever changes an approval holds the lock of its run first, as everywhere.
+Whatever changes an approval holds the lock of its run first, as everywhere. How they are found is
+in `approval_rows`, and what time makes of them in `approval_times`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import orjson
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import func, select, update
 
-from milepost.core.errors import ConflictError, InvalidError, NotFoundError
-from milepost.store import runs, schema
-from milepost.store.dialect import now_ms, number, rows, rows_of, text, word
-from milepost.store.listing import Query, paged, where_equal
-from milepost.store.records import Page
+from milepost.core.approvers import UNKNOWN, Approver, has_asked, is_asked
+from milepost.core.errors import ConflictError, ForbiddenError, InvalidError
+from milepost.store import grants, keys, outbox, runs, schema, votes
+from milepost.store.approval_rows import (
+    COLUMNS,
+    FIND,
+    IS_PENDING,
+    ApprovalFilter,
+    ApprovalRow,
+    find,
+    only,
+    search,
+)
+from milepost.store.dialect import now_ms, number, rows, rows_of, text
+from milepost.store.grants import GrantRow
 from milepost.store.runs import Letter
-from milepost.store.work import Row, Rows, Statement, Work
+from milepost.store.votes import VoteRow
+from milepost.store.work import Statement, Work
+
+__all__ = [
+    "ANSWERS", "REFUSALS", "Answer", "ApprovalFilter", "ApprovalRow", "Decided", "DecidedError",
+    "Decision", "Edit", "Remember", "decide", "find", "lock_runs_of", "search",
+]  # fmt: skip
 
 _A = schema.approvals.c
-_V = schema.votes.c
 _R = schema.runs.c
 
+Answer = Literal["approve", "deny", "happened", "not_happened", "stop"]
+ANSWERS: dict[str, tuple[Answer, ...]] = {
+    "call": ("approve", "deny"),
+    "outcome": ("happened", "not_happened", "stop"),
+}
+"""What may be answered to each kind of question."""
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRow:
-    """A question and what became of it; `arguments` is encoded JSON.
-
-    `status` is pending, approved, denied, expired, withdrawn or superseded.
-    """
-
-    id: str
-    tenant: str
-    run_id: str
-    session_id: str
-    agent: str
-    user: str | None
-    call_id: str
-    tool: str
-    arguments: str
-    digest: str
-    preview: str
-    reason: str
-    status: str
-    required: int
-    decided_by: str | None
-    decision: str | None
-    comment: str | None
-    decided_ms: int | None
-    created_ms: int
-    expires_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalFilter:
-    """Which approvals a search is after; None means any."""
-
-    status: str | None = None
-    agent: str | None = None
-    tool: str | None = None
-    session_id: str | None = None
-    user: str | None = None
-    run_id: str | None = None
+REFUSALS = frozenset({"deny", "stop"})
+_BECOMES = {"approve": "approved", "deny": "denied"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +59,36 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """A yes that is to hold for the session, to the tool or to `same` arguments only."""
+
+    grant_id: str
+    ttl_ms: int
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """One principal's answer. `digest` is that of the call it saw, if it says so.
 
-    `by` is who counts: nobody votes twice. `name` is what the run's log calls them.
+    `by` is who decided, `name` what the run's log calls them, and `who` the person whose voice it
+    is: nobody votes twice. `result` is encoded JSON, and what a call that happened has brought.
     """
 
-    decision: Literal["approve", "deny"]
+    decision: Answer
     by: str
     comment: str | None = None
     digest: str | None = None
     edit: Edit | None = None
     name: str | None = None
+    who: Approver = UNKNOWN
+    result: str | None = None
+    remember: Remember | None = None
+
+    @property
+    def voter(self) -> str:
+        """Whose voice it is."""
+        return self.who.person or self.by
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,7 @@ class DecidedError(ConflictError):
         self.winner = winner
 
 
-_COLUMNS = tuple(_A)
-_FIND = Statement(
-    select(*_COLUMNS).where(_A.id == text("approval_id"), _A.tenant == text("tenant"))
-)
-_LOCK_RUN = Statement(
+LOCK_RUN = Statement(
     select(_R.id)
     .where(
         _R.tenant == text("tenant"),
@@ -126,38 +125,24 @@ _LOCK_RUN = Statement(
     )
     .with_for_update()
 )
-_VOTES = Statement(
-    select(_V.voter, _V.decision, _V.digest).where(
-        _V.approval_id == text("approval_id"), _V.tenant == text("tenant")
+_asked = rows("asked", "id")
+_LOCK_RUNS = Statement(
+    select(_R.id)
+    .where(
+        _R.tenant == text("tenant"),
+        _R.id.in_(
+            select(_A.run_id).where(_A.id.in_(select(_asked.c.id)), _A.tenant == text("tenant"))
+        ),
     )
+    .order_by(_R.id)
+    .with_for_update()
 )
-_VOID = Statement(
-    delete(schema.votes).where(_V.approval_id == text("approval_id"), _V.tenant == text("tenant"))
-)
-_WITHDRAW_VOTE = Statement(
-    delete(schema.votes).where(
-        _V.approval_id == text("approval_id"),
-        _V.tenant == text("tenant"),
-        _V.voter == text("voter"),
-    )
-)
-_VOTE = Statement(
-    insert(schema.votes).values(
-        approval_id=text("approval_id"),
-        voter=text("voter"),
-        tenant=text("tenant"),
-        decision=text("decision"),
-        digest=text("digest"),
-        comment=text("comment"),
-        created_ms=number("time_ms"),
-    )
-)
-_DECIDE = Statement(
+_SETTLE = Statement(
     update(schema.approvals)
     .where(
         _A.id == text("approval_id"),
         _A.tenant == text("tenant"),
-        _A.status == word("pending"),
+        IS_PENDING,
         _A.digest == text("seen"),
         _A.expires_ms > now_ms(),
     )
@@ -167,89 +152,58 @@ _DECIDE = Statement(
         decision=text("decision"),
         comment=text("comment"),
         decided_ms=number("decided_ms"),
+        version=_A.version + 1,
+        changed_ms=number("changed_ms"),
+        change=text("change"),
+        original=text("original"),
         arguments=func.coalesce(text("arguments"), _A.arguments),
         digest=func.coalesce(text("digest"), _A.digest),
         preview=func.coalesce(text("preview"), _A.preview),
     )
-    .returning(*_COLUMNS)
+    .returning(*COLUMNS)
 )
-# Locks the runs and only them: their lock is the one that comes first.
-_LOCK_DUE = Statement(
-    select(_A.id, _A.tenant)
-    .select_from(schema.approvals.join(schema.runs, _R.id == _A.run_id))
-    .where(_A.status == word("pending"), _A.expires_ms <= now_ms())
-    .order_by(_A.expires_ms)
-    .limit(number("limit"))
-    .with_for_update(skip_locked=True, of=schema.runs)
-)
-_due = rows("due", "id", "tenant")
-_EXPIRE = Statement(
-    update(schema.approvals)
-    .where(
-        _A.id == _due.c.id,
-        _A.tenant == _due.c.tenant,
-        _A.status == word("pending"),
-        _A.expires_ms <= now_ms(),
+
+
+def lock_runs_of(tenant: str, approval_ids: Iterable[str]) -> Work[None]:
+    """Lock the runs of several approvals, in the one order that everybody locks them in."""
+    yield _LOCK_RUNS(
+        tenant=tenant, asked=rows_of({"id": approval_id} for approval_id in approval_ids)
     )
-    .values(status="expired", decided_ms=number("time_ms"))
-    .returning(_A.tenant, _A.run_id, _A.id, _A.call_id)
-)
-
-
-def find(tenant: str, approval_id: str) -> Work[ApprovalRow]:
-    """Return the approval; raise `NotFoundError` if the tenant has none such."""
-    found = yield _FIND(tenant=tenant, approval_id=approval_id)
-    return _only(found, approval_id)
-
-
-def _only(found: Rows, approval_id: str) -> ApprovalRow:
-    if not found:
-        raise NotFoundError(f"there is no approval {approval_id}", code="approval_not_found")
-    return ApprovalRow(*found[0])
-
-
-def search(tenant: str, wanted: ApprovalFilter, page: Page) -> Work[list[ApprovalRow]]:
-    """Return the tenant's approvals that match, one more than the page holds if there are more."""
-    query: Query = select(*_COLUMNS).where(_A.tenant == tenant)
-    query = where_equal(
-        query,
-        {
-            _A.status: wanted.status,
-            _A.agent: wanted.agent,
-            _A.tool: wanted.tool,
-            _A.session_id: wanted.session_id,
-            _A.user_id: wanted.user,
-            _A.run_id: wanted.run_id,
-        },
-    )
-    found = yield Statement(paged(query, _A.id, page))()
-    return [ApprovalRow(*row) for row in found]
 
 
 def decide(tenant: str, approval_id: str, decision: Decision, now_ms: int) -> Work[Decided]:
     """Count an answer, and tell the run if that settles the question.
 
-    Raises `DecidedError` with the winning answer, or a `ConflictError` that says what else came
-    before this one.
+    Raises `DecidedError` with the winning answer, a `ConflictError` that says what else came before
+    this one, or a `ForbiddenError` where the answer is not theirs to give.
     """
     named = {"tenant": tenant, "approval_id": approval_id}
-    _, found, cast = yield _LOCK_RUN(**named), _FIND(**named), _VOTES(**named)
-    row = _only(found, approval_id)
-    votes = {voter: (answer, digest) for voter, answer, digest in cast}
-    if votes.get(decision.by) == (decision.decision, _digest_meant(row, decision)):
+    _, found, cast = yield LOCK_RUN(**named), FIND(**named), votes.of(**named)
+    row = only(found, approval_id)
+    given = [VoteRow(*vote) for vote in cast]
+    if any(_is_same(vote, row, decision) for vote in given):
         return Decided(row, repeated=True)
-    _require_open(row)
+    require_open(row)
+    _require_fitting(row, decision)
+    yield from _require_theirs(row, decision)
     _require_same_call(row, decision)
     yield from _vote(row, decision, now_ms)
-    decided = yield from _settle(row, decision, _status_after(row, decision, votes), now_ms)
+    decided = yield from _settle(row, decision, _status_after(row, decision, given), now_ms)
     if decided.status == "pending":
+        yield from _tell_of_vote(decided, decision, now_ms)
         return Decided(decided)
-    status = yield from runs.deliver(
-        tenant, row.run_id, Letter("approval", _letter(decided, decision), "approval", now_ms)
-    )
+    if decision.remember:
+        yield from grants.add(_grant(decided, decision, decision.remember, now_ms))
+    letter = Letter("approval", _letter(decided, decision), "approval", now_ms)
+    status = yield from runs.deliver(tenant, row.run_id, letter)
     if status is None:
-        raise _withdrawn(row)
+        raise fell_away(row)
     return Decided(decided, run_status=status)
+
+
+def _is_same(vote: VoteRow, row: ApprovalRow, decision: Decision) -> bool:
+    said = (decision.voter, decision.decision, _digest_meant(row, decision))
+    return (vote.voter, vote.decision, vote.digest) == said
 
 
 def _digest_meant(row: ApprovalRow, decision: Decision) -> str:
@@ -258,28 +212,80 @@ def _digest_meant(row: ApprovalRow, decision: Decision) -> str:
     return decision.digest or row.digest
 
 
-def _require_open(row: ApprovalRow) -> None:
+def require_open(row: ApprovalRow) -> None:
+    """Raise what has come before, if anything has."""
     match row.status:
         case "pending":
             return
-        case "approved" | "denied":
+        case "approved" | "denied" | "answered":
             raise DecidedError(row)
         case "expired":
-            raise _expired(row)
+            raise expired(row)
         case _:
-            raise _withdrawn(row)
+            raise fell_away(row)
 
 
-def _expired(row: ApprovalRow) -> ConflictError:
+def expired(row: ApprovalRow) -> ConflictError:
+    """Return the error for an answer that is too late."""
     return ConflictError(
         f"approval {row.id} expired before it was decided, which means no", code="approval_expired"
     )
 
 
-def _withdrawn(row: ApprovalRow) -> ConflictError:
-    return ConflictError(
-        f"approval {row.id} fell away: its run {row.run_id} is over", code="approval_withdrawn"
-    )
+def fell_away(row: ApprovalRow) -> ConflictError:
+    """Return the error for a question that nobody asks any more."""
+    why = f"it was {row.status} by {row.decided_by}"
+    if row.decided_by is None or row.status == "pending":
+        why = f"its run {row.run_id} is over"
+    return ConflictError(f"approval {row.id} fell away: {why}", code="approval_withdrawn")
+
+
+def _require_fitting(row: ApprovalRow, decision: Decision) -> None:
+    """Raise where this is no answer to such a question."""
+    possible = ANSWERS[row.kind]
+    if decision.decision not in possible:
+        asks = "may be made" if row.kind == "call" else "has happened"
+        raise InvalidError(
+            f"approval {row.id} asks whether a call {asks}; answer {' or '.join(possible)},"
+            f" not {decision.decision}",
+            code="wrong_decision",
+            pointer="/decision",
+        )
+    if decision.remember and row.required > 1:
+        raise ConflictError(
+            f"approval {row.id} needs {row.required} votes, and one of them cannot allow more than"
+            " this call",
+            code="not_rememberable",
+        )
+    terms = row.terms_shown()
+    chosen = terms.get("approvers") or not terms.get("self_approval", True)
+    if decision.remember and not decision.remember.same and chosen:
+        raise ConflictError(
+            f"approval {row.id} is not for anybody to answer, and so a yes to it allows no calls"
+            ' with other arguments; remember it with "arguments": "same"',
+            code="not_rememberable",
+        )
+
+
+def _require_theirs(row: ApprovalRow, decision: Decision) -> Work[None]:
+    """Raise where the answer is not theirs to give; a no of whoever asked is."""
+    who, terms = decision.who, row.terms_shown()
+    if not is_asked(terms.get("approvers", ()), who):
+        raise ForbiddenError(
+            f"approval {row.id} is to be answered by {', '.join(terms['approvers'])}",
+            code="not_an_approver",
+        )
+    if terms.get("self_approval", True) or decision.decision in REFUSALS:
+        return
+    own_keys = who.own_keys
+    if who.subject is not None:
+        own_keys |= yield from keys.of_subject(row.tenant, who.subject)
+    if has_asked(row.made_by, row.requester, Approver(who.key, who.subject, who.scopes, own_keys)):
+        raise ForbiddenError(
+            f"approval {row.id} needs somebody else's yes than that of whoever has asked for run"
+            f" {row.run_id}, and nobody can say that this is not they",
+            code="self_approval",
+        )
 
 
 def _require_same_call(row: ApprovalRow, decision: Decision) -> None:
@@ -298,44 +304,35 @@ def _require_same_call(row: ApprovalRow, decision: Decision) -> None:
 
 
 def _vote(row: ApprovalRow, decision: Decision, now_ms: int) -> Work[None]:
-    """Write the vote down in the place of an earlier one; an edit voids everybody's."""
-    if decision.edit:
-        void = _VOID(tenant=row.tenant, approval_id=row.id)
-    else:
-        void = _WITHDRAW_VOTE(tenant=row.tenant, approval_id=row.id, voter=decision.by)
-    yield (
-        void,
-        _VOTE(
-            approval_id=row.id,
-            voter=decision.by,
-            tenant=row.tenant,
-            decision=decision.decision,
-            digest=_digest_meant(row, decision),
-            comment=decision.comment,
-            time_ms=now_ms,
-        ),
+    vote = VoteRow(
+        row.id,
+        decision.voter,
+        decision.by,
+        decision.decision,
+        _digest_meant(row, decision),
+        decision.comment,
+        now_ms,
     )
+    yield from votes.cast(row.tenant, vote, alone=decision.edit is not None)
 
 
-def _status_after(
-    row: ApprovalRow, decision: Decision, votes: Mapping[str, tuple[str, str]]
-) -> str:
+def _status_after(row: ApprovalRow, decision: Decision, given: Sequence[VoteRow]) -> str:
     """Return what the vote makes of the question: one no is no, a yes may need others."""
-    if decision.decision == "deny":
-        return "denied"
+    if decision.decision != "approve":
+        return _BECOMES.get(decision.decision, "answered")
     others = {
-        voter
-        for voter, vote in votes.items()
-        if vote == ("approve", row.digest) and not decision.edit
+        vote.voter
+        for vote in given
+        if (vote.decision, vote.digest) == ("approve", row.digest) and not decision.edit
     }
-    return "approved" if len(others | {decision.by}) >= row.required else "pending"
+    return "approved" if len(others | {decision.voter}) >= row.required else "pending"
 
 
 def _settle(row: ApprovalRow, decision: Decision, status: str, now_ms: int) -> Work[ApprovalRow]:
     """Change the approval if it is still pending, in time, and about the same call."""
     open_still = status == "pending"
     edit = decision.edit
-    found = yield _DECIDE(
+    found = yield _SETTLE(
         tenant=row.tenant,
         approval_id=row.id,
         seen=row.digest,
@@ -344,47 +341,60 @@ def _settle(row: ApprovalRow, decision: Decision, status: str, now_ms: int) -> W
         decision=None if open_still else decision.decision,
         comment=None if open_still else decision.comment,
         decided_ms=None if open_still else now_ms,
+        changed_ms=now_ms,
+        change="voted" if open_still else "decided",
+        original=row.original or (row.arguments if edit else None),
         arguments=edit.arguments if edit else None,
         digest=edit.digest if edit else None,
         preview=edit.preview if edit else None,
     )
     if not found:
-        _require_open((yield from find(row.tenant, row.id)))
-        raise _expired(row)
+        require_open((yield from find(row.tenant, row.id)))
+        raise expired(row)
     return ApprovalRow(*found[0])
 
 
+def _tell_of_vote(row: ApprovalRow, decision: Decision, now_ms: int) -> Work[None]:
+    """Webhooks hear of votes; the run only hears what they lead to."""
+    said = {
+        "approval_id": row.id,
+        "call_id": row.call_id,
+        "decision": decision.decision,
+        "by": decision.name or decision.by,
+    }
+    told = orjson.dumps(said).decode()
+    yield from outbox.add(row.tenant, "approval.voted", row.run_id, None, told, now_ms)
+
+
+def _grant(row: ApprovalRow, decision: Decision, wish: Remember, now_ms: int) -> GrantRow:
+    return GrantRow(
+        id=wish.grant_id,
+        tenant=row.tenant,
+        session_id=row.session_id,
+        tool=row.tool,
+        digest=row.digest if wish.same else None,
+        approval_id=row.id,
+        granted_by=decision.by,
+        created_ms=now_ms,
+        expires_ms=now_ms + wish.ttl_ms,
+    )
+
+
 def _letter(row: ApprovalRow, decision: Decision) -> str:
-    """Return what the run is told; arguments and digest only where the call was edited."""
-    edit = decision.edit
+    """Return what the run is told; arguments and digest only where the call was edited.
+
+    Whoever edited it need not be the last whose yes was needed: the approval has the call as it is.
+    """
+    result = decision.result
+    told = row.original is not None and decision.decision == "approve"
     said = {
         "approval_id": row.id,
         "call_id": row.call_id,
         "decision": decision.decision,
         "by": decision.name or decision.by,
         "comment": decision.comment,
-        "arguments": orjson.Fragment(edit.arguments) if edit else None,
-        "digest": edit.digest if edit else None,
+        "arguments": orjson.Fragment(row.arguments) if told else None,
+        "digest": row.digest if told else None,
+        "result": None if result is None else orjson.Fragment(result),
     }
     return orjson.dumps(said).decode()
-
-
-def expire_due(now_ms: int, limit: int) -> Work[list[tuple[str, str]]]:
-    """Expire what nobody answered in time; return the tenants and runs that were told.
-
-    The database's clock says what is due, as it does for decisions: never both.
-    """
-    due = yield _LOCK_DUE(limit=limit)
-    if not due:
-        return []
-    batch = rows_of({"id": approval_id, "tenant": tenant} for approval_id, tenant in due)
-    expired = yield _EXPIRE(due=batch, time_ms=now_ms)
-    for row in expired:
-        yield from _tell_expired(row, now_ms)
-    return sorted({(tenant, run_id) for tenant, run_id, *_ in expired})
-
-
-def _tell_expired(expired: Row, now_ms: int) -> Work[None]:
-    tenant, run_id, approval_id, call_id = expired
-    said = orjson.dumps({"approval_id": approval_id, "call_id": call_id}).decode()
-    yield from runs.deliver(tenant, run_id, Letter("approval_expired", said, "approval", now_ms))

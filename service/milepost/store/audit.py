@@ -7,23 +7,12 @@ from sqlalchemy import insert, select
 from milepost.store import schema
 from milepost.store.dialect import number, text
 from milepost.store.listing import Query, paged, where_between, where_equal
-from milepost.store.records import Page
-from milepost.store.work import Statement, Work
+from milepost.store.records import AuditRow, Page
+from milepost.store.work import Call, Statement, Work
+
+__all__ = ["AuditFilter", "AuditRow", "add", "adding", "search"]
 
 _A = schema.audit.c
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """An act; `details` is encoded JSON."""
-
-    id: str
-    tenant: str
-    actor: str
-    action: str
-    target: str
-    details: str
-    time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +41,12 @@ _ADD = Statement(
 
 def add(row: AuditRow) -> Work[None]:
     """Write an act down; `yield from` this in the work that does it."""
-    yield _ADD(
+    yield adding(row)
+
+
+def adding(row: AuditRow) -> Call:
+    """Return the statement that writes an act down."""
+    return _ADD(
         id=row.id,
         tenant=row.tenant,
         actor=row.actor,

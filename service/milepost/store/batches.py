@@ -81,6 +81,7 @@ class BatchRow:
     ended_ms: int | None
     cancelled_by: str | None
     cancel_reason: str | None
+    made_by: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -122,6 +123,7 @@ class NewBatch:
     queued_event: str
     total: int
     created_ms: int
+    made_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ COLUMNS = (
     _B.id, _B.tenant, _B.agent_id, _B.agent, _B.agent_version, _B.user_id, _B.status,
     _B.concurrency, _B.lane, _B.deadline_after_ms, _B.metadata, _B.scopes, _B.trace_parent,
     _B.queued_event, _B.total, _B.started, _B.counts, _B.usage, _B.seq, _B.created_ms,
-    _B.changed_ms, _B.ended_ms, _B.cancelled_by, _B.cancel_reason,
+    _B.changed_ms, _B.ended_ms, _B.cancelled_by, _B.cancel_reason, _B.made_by,
 )  # fmt: skip
 
 _CREATE = Statement(
@@ -171,6 +173,7 @@ _CREATE = Statement(
         deadline_after_ms=number("deadline_after_ms"),
         metadata=text("metadata"),
         scopes=text("scopes"),
+        made_by=text("made_by"),
         trace_parent=text("trace_parent"),
         queued_event=text("queued_event"),
         total=number("total"),

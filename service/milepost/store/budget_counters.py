@@ -213,7 +213,7 @@ def _moved_by(move: Move) -> Mapping[str, str | int]:
     return {
         **move.counter.key._asdict(),
         "warned": move.counter.warned,
-        **dict(zip(_SPENT, move.spent, strict=True)),
+        **dict(zip(_SPENT, move.spent.fitting(move.counter.spent), strict=True)),
         **dict(zip(_RESERVED, move.reserved, strict=True)),
     }
 

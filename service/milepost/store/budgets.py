@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from sqlalchemy import Double, bindparam, insert, select, update
+from sqlalchemy import Double, bindparam, exists, insert, select, update
 from sqlalchemy import delete as delete_from
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError
@@ -19,9 +19,11 @@ BudgetScope = Literal["tenant", "user", "agent", "session"]
 BudgetPeriod = Literal["total", "hour", "day", "month"]
 SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 
+_A = schema.agents.c
 _B = schema.budgets.c
 _C = schema.budget_counters.c
 _R = schema.budget_reservations.c
+_S = schema.sessions.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,18 @@ _own = _B.tenant == text("tenant")
 _one = (_B.id == text("budget_id")) & _own
 _FIND = Statement(select(*_COLUMNS).where(_one))
 _ALL = Statement(select(*_COLUMNS).where(_own).order_by(_B.id))
+_of_an_agent = exists().where(
+    _A.tenant == _B.tenant,
+    (_A.name == _B.scope_value) | (_A.id == _B.scope_value),
+    _A.deleted_ms.is_(None),
+)
+_of_a_session = exists().where(_S.tenant == _B.tenant, _S.id == _B.scope_value)
+_FIND_NAMED = Statement(
+    select(_B.id).where(
+        _own,
+        ((_B.scope == "agent") & _of_an_agent) | ((_B.scope == "session") & _of_a_session),
+    )
+)
 _expected = number("expected").is_(None) | (_B.version == number("expected"))
 _CHANGE = Statement(
     update(schema.budgets)
@@ -152,6 +166,11 @@ def find(tenant: str, budget_id: str) -> Work[BudgetRow]:
 def all_of(tenant: str) -> Work[tuple[BudgetRow, ...]]:
     """Return the tenant's budgets, the oldest first."""
     return tuple(BudgetRow(*row) for row in (yield _ALL(tenant=tenant)))
+
+
+def named(tenant: str) -> Work[frozenset[str]]:
+    """Return which of the tenant's budgets name an agent or a session that there is."""
+    return frozenset(budget_id for (budget_id,) in (yield _FIND_NAMED(tenant=tenant)))
 
 
 def search(tenant: str, wanted: BudgetFilter, page: Page) -> Work[list[BudgetRow]]:

@@ -1,17 +1,19 @@
 """Runs that other runs have started: which of them are over, and which have nobody left."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
 from sqlalchemy import exists, select, update
 
 from milepost.store import runs, schema
-from milepost.store.dialect import number, text, words
+from milepost.store.dialect import among, number, rows, rows_of, text, words
 from milepost.store.records import CHILD_LETTER
 from milepost.store.runs import COLUMNS, Letter, RunRow
 from milepost.store.work import Statement, Work
 
 _R = schema.runs.c
+_S = schema.sessions.c
 _parent = schema.runs.alias("parent")
 
 _UNTOLD = Statement(
@@ -54,6 +56,38 @@ _TELL = Statement(
     .returning(_R.id)
 )
 
+_above = rows("above", "id")
+_sessions_below = select(_R.session_id).where(
+    _R.parent_run_id.is_not(None),
+    among(_R.parent_run_id, select(_above.c.id).scalar_subquery()),
+    _R.tenant == text("tenant"),
+)
+_LOCK_SESSIONS = Statement(
+    select(_S.id)
+    .where(among(_S.id, _sessions_below.scalar_subquery()), _S.tenant == text("tenant"))
+    .order_by(_S.id)
+    .with_for_update()
+)
+_entered = rows("entered", "id")
+_LOCK_RUNS = Statement(
+    select(_R.id, _R.session_id, _R.parent_run_id, _R.ended_ms.is_not(None))
+    .where(
+        among(_R.session_id, select(_entered.c.id).scalar_subquery()),
+        _R.tenant == text("tenant"),
+    )
+    .order_by(_R.id)
+    .with_for_update()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Descendant:
+    """A run that another has started, in a session of its own."""
+
+    run_id: str
+    session_id: str
+    is_over: bool
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -79,6 +113,32 @@ def orphans(limit: int) -> Work[list[tuple[str, str]]]:
     """Return tenant and id of runs whose parent is over, and which nobody has told to stop."""
     found = yield _ORPHANS(limit=limit)
     return [(tenant, run_id) for tenant, run_id in found]
+
+
+def lock_below(tenant: str, run_ids: Sequence[str]) -> Work[list[Descendant]]:
+    """Lock the runs below these with their sessions, and return them, the uppermost first.
+
+    A session in which a client went on by himself is his: it is left out, with all that is below.
+    """
+    found: list[Descendant] = []
+    above = [*run_ids]
+    while above:  # Runs start others only so deep.
+        sessions = yield _LOCK_SESSIONS(above=_ids(above), tenant=tenant)
+        locked = yield _LOCK_RUNS(entered=_ids([each for (each,) in sessions]), tenant=tenant)
+        started = set(above)
+        his = {session_id for _, session_id, parent_id, _ in locked if parent_id not in started}
+        level = [
+            Descendant(run_id, session_id, bool(is_over))
+            for run_id, session_id, _, is_over in locked
+            if session_id not in his
+        ]
+        found += level
+        above = [each.run_id for each in level]
+    return found
+
+
+def _ids(ids: Sequence[str]) -> str:
+    return rows_of({"id": each} for each in ids)
 
 
 def tell(child: RunRow, now_ms: int) -> Work[Told | None]:

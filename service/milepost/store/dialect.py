@@ -9,6 +9,7 @@ from sqlalchemy import (
     BindParameter,
     Boolean,
     ColumnClause,
+    ColumnElement,
     Table,
     Text,
     bindparam,
@@ -196,6 +197,70 @@ def _json_text_sqlite(element: json_text, compiler: SQLCompiler, **options: Any)
 def _json_text_postgresql(element: json_text, compiler: SQLCompiler, **options: Any) -> str:
     document, key = (compiler.process(part, **options) for part in element.clauses)
     return f"(CAST({document} AS json) ->> {key})"
+
+
+class json_lists_any(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Whether a list within a JSON object is empty, or has any of some texts."""
+
+    type = Boolean()
+    inherit_cache = False
+
+    def __init__(self, document: ColumnElement[str], name: str, wanted: Sequence[str]) -> None:
+        self.name = name
+        super().__init__(document, literal(orjson.dumps(list(wanted)).decode(), Text))
+
+    def self_group(self, against: OperatorType | None = None) -> "json_lists_any":  # noqa: ARG002
+        """Stay as it is: it is a condition, not a value to compare."""
+        return self
+
+
+@compiles(json_lists_any, "sqlite")
+def _json_lists_any_sqlite(element: json_lists_any, compiler: SQLCompiler, **options: Any) -> str:
+    document, wanted = (compiler.process(part, **options) for part in element.clauses)
+    listed = f"json_each({document}, '$.{element.name}')"
+    return (
+        f"(NOT EXISTS (SELECT 1 FROM {listed}) OR EXISTS (SELECT 1 FROM {listed} AS listed"  # noqa: S608
+        f" WHERE listed.value IN (SELECT value FROM json_each({wanted}))))"
+    )
+
+
+@compiles(json_lists_any, "postgresql")
+def _json_lists_any_postgresql(
+    element: json_lists_any, compiler: SQLCompiler, **options: Any
+) -> str:
+    document, wanted = (compiler.process(part, **options) for part in element.clauses)
+    listed = f"coalesce(CAST({document} AS jsonb) -> '{element.name}', '[]')"
+    return (
+        f"({listed} = '[]' OR {listed} ?|"
+        f" ARRAY(SELECT json_array_elements_text(CAST({wanted} AS json))))"
+    )
+
+
+class json_flag(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Whether a member of a JSON object is true, or is not there."""
+
+    type = Boolean()
+    inherit_cache = False
+
+    def __init__(self, document: ColumnElement[str], name: str) -> None:
+        self.name = name
+        super().__init__(document)
+
+    def self_group(self, against: OperatorType | None = None) -> "json_flag":  # noqa: ARG002
+        """Stay as it is: it is a condition, not a value to compare."""
+        return self
+
+
+@compiles(json_flag, "sqlite")
+def _json_flag_sqlite(element: json_flag, compiler: SQLCompiler, **options: Any) -> str:
+    (document,) = (compiler.process(part, **options) for part in element.clauses)
+    return f"coalesce(json_extract({document}, '$.{element.name}'), 1) = 1"
+
+
+@compiles(json_flag, "postgresql")
+def _json_flag_postgresql(element: json_flag, compiler: SQLCompiler, **options: Any) -> str:
+    (document,) = (compiler.process(part, **options) for part in element.clauses)
+    return f"coalesce(CAST(CAST({document} AS json) ->> '{element.name}' AS boolean), true)"
 
 
 class day_of(FunctionElement[str]):  # noqa: N801 - reads as a SQL function

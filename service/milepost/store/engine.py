@@ -1,9 +1,11 @@
 """What a database is to the rest of the store: a place where work is done."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from milepost.core.errors import MilepostError, UnavailableError
 from milepost.store.dialect import DialectName
+from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
 T = TypeVar("T")
@@ -43,6 +45,16 @@ class Engine(Protocol):
         Raises `CollisionError` when a key exists, `DatabaseUnavailableError` when the connection
         broke or the server takes no writes just now, and `DatabaseRefusedError` for what no
         repetition mends.
+        """
+
+    @property
+    def transactions_max(self) -> int:
+        """How many transactions may stay open at once without holding up all others."""
+
+    def transaction(self, limit_s: float) -> AbstractAsyncContextManager[OpenTransaction]:
+        """Give a transaction that stays open between statements, for a little more than `limit_s`.
+
+        Whoever leaves it without a commit has it rolled back.
         """
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """Postgres over psycopg: statements that do not depend on one another share a round trip."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -9,6 +9,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from milepost.store.dialect import DialectName
 from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
+from milepost.store.transaction import OpenTransaction
+from milepost.store.transaction_postgres import PostgresTransaction
 from milepost.store.work import Call, Rows, Work
 
 T = TypeVar("T")
@@ -16,6 +18,7 @@ T = TypeVar("T")
 POOL_MIN = 2
 POOL_MAX = 10
 POOL_WAIT_S = 10.0
+TRANSACTIONS_MAX = 4
 CONNECT_TIMEOUT_S = 5
 
 OPTIONS = " ".join(
@@ -111,6 +114,8 @@ class PostgresEngine:
     def __init__(self, url: str, *, pool_max: int = POOL_MAX) -> None:
         options = parameters(url)
         conninfo = options.pop("conninfo")
+        # Each keeps a connection to itself, and others must still find one.
+        self.transactions_max = max(1, min(TRANSACTIONS_MAX, pool_max // 2))
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             conninfo,
             kwargs=options,
@@ -138,6 +143,18 @@ class PostgresEngine:
                 result = await self._run(connection, work, "BEGIN")
                 await connection.execute(b"COMMIT")
                 return result
+
+    @asynccontextmanager
+    async def transaction(self, limit_s: float) -> AsyncIterator[OpenTransaction]:
+        """Give a transaction on a connection of the pool."""
+        with translated():
+            async with self._pool.connection() as connection:
+                opened = PostgresTransaction(connection, limit_s, run, translated)
+                try:
+                    await opened.begin()
+                    yield opened
+                finally:
+                    await opened.leave()
 
     async def _run(self, connection: Connection, work: Work[T], before: str | None = None) -> T:
         try:

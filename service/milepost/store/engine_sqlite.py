@@ -10,12 +10,15 @@ import queue
 import sqlite3
 import threading
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from milepost.store.dialect import DialectName
 from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
+from milepost.store.transaction import OpenTransaction
+from milepost.store.transaction_sqlite import SqliteTransaction
 from milepost.store.work import Call, Rows, Work
 
 T = TypeVar("T")
@@ -152,11 +155,12 @@ class SqliteEngine:
     """One file, one process. `path` is the database file."""
 
     dialect: DialectName = "sqlite"
+    transactions_max = 1
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._closed = False
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | SqliteTransaction | None] = queue.SimpleQueue()
         with translated():
             connection = connect(path)  # here, so that it is the caller who learns if it fails
         self._writer = threading.Thread(
@@ -178,6 +182,18 @@ class SqliteEngine:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(work, future))
         return await future
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, limit_s: float) -> AsyncIterator[OpenTransaction]:
+        """Give a transaction in which the writer does nothing else."""
+        self._require_open()
+        opened = SqliteTransaction(limit_s, run, translated)
+        self._jobs.put(opened)
+        try:
+            await opened.begin()
+            yield opened
+        finally:
+            opened.leave()
 
     async def close(self) -> None:
         """Finish what was handed in, then close."""
@@ -206,25 +222,35 @@ class SqliteEngine:
 
     def _write_all(self, connection: sqlite3.Connection) -> None:
         while (job := self._jobs.get()) is not None:
-            jobs, ended = self._gather(job)
-            self._commit(connection, jobs)
-            _settle(jobs)
-            if ended:
-                break
+            behind: list[SqliteTransaction | None] = []
+            if isinstance(job, SqliteTransaction):
+                behind.append(job)
+            else:
+                jobs, behind = self._gather(job)
+                self._commit(connection, jobs)
+                _settle(jobs)
+            for other in behind:
+                if other is None:
+                    connection.close()
+                    return
+                other.serve(connection)
         connection.close()
 
-    def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
-        """Take what piled up during the last commit: waiting for more would only cost time."""
+    def _gather(self, first: _Job) -> tuple[list[_Job], list[SqliteTransaction | None]]:
+        """Take what piled up during the last commit: waiting for more would only cost time.
+
+        Also returned is what ended the pile: a transaction that stays open, or the engine's end.
+        """
         jobs = [first]
         while len(jobs) < GROUP_MAX:
             try:
                 job = self._jobs.get_nowait()
             except queue.Empty:
                 break
-            if job is None:
-                return jobs, True
+            if not isinstance(job, _Job):
+                return jobs, [job]
             jobs.append(job)
-        return jobs, False
+        return jobs, []
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         """Commit all in one transaction; what fails is undone alone."""

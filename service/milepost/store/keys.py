@@ -69,6 +69,9 @@ _BY_HASH = Statement(select(*_COLUMNS).where(_K.hash == text("hash"), _valid))
 _FIND = Statement(select(*_COLUMNS).where(_K.id == text("key_id"), _K.tenant == text("tenant")))
 _named = rows("named", "id")
 _NAMES = Statement(select(_K.id, _K.name).where(_K.id == _named.c.id, _K.tenant == text("tenant")))
+_OF_SUBJECT = Statement(
+    select(_K.id).where(_K.tenant == text("tenant"), _K.subject == text("subject"))
+)
 _EXIST = Statement(select(_K.id).where(_valid).limit(1))
 _REVOKE = Statement(
     update(schema.keys)
@@ -113,6 +116,12 @@ def names(tenant: str, key_ids: Iterable[str]) -> Work[dict[str, str]]:
     named = rows_of({"id": key_id} for key_id in key_ids)
     found = yield _NAMES(tenant=tenant, named=named)
     return dict(found)
+
+
+def of_subject(tenant: str, subject: str) -> Work[frozenset[str]]:
+    """Return the ids of all keys that stand for one person or system, valid or not."""
+    found = yield _OF_SUBJECT(tenant=tenant, subject=subject)
+    return frozenset(key_id for (key_id,) in found)
 
 
 def exist() -> Work[bool]:

@@ -13,7 +13,7 @@ from sqlalchemy import case, delete, exists, func, insert, null, select, update
 
 from milepost.core.errors import FencedError, MilepostError
 from milepost.core.spans import Span
-from milepost.store import schema, usage
+from milepost.store import outbox, schema, usage
 from milepost.store.dialect import (
     among,
     now_ms,
@@ -150,7 +150,12 @@ WITHDRAW = Statement(
         _A.tenant == _ended.c.tenant,
         _A.status == word("pending"),
     )
-    .values(status="withdrawn", decided_ms=_ended.c.now_ms)
+    .values(
+        status="withdrawn",
+        decided_ms=_ended.c.now_ms,
+        version=_A.version + 1,
+        changed_ms=_ended.c.now_ms,
+    )
 )
 
 _seen = rows("seen", "run_id", "tenant", numbers=("inbox_seen",))
@@ -191,7 +196,18 @@ def _insert_of(table: Any, parameter: str, numbers: tuple[str, ...]) -> Statemen
 INSERT_SPANS = _insert_of(schema.spans, "spans", ("seq", "start_ms", "end_ms"))
 INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *usage.NUMBERS))
 _INSERT_APPROVALS = _insert_of(
-    schema.approvals, "approvals", ("required", "decided_ms", "created_ms", "expires_ms")
+    schema.approvals,
+    "approvals",
+    (
+        "required",
+        "decided_ms",
+        "created_ms",
+        "expires_ms",
+        "remind_ms",
+        "escalated",
+        "version",
+        "changed_ms",
+    ),
 )
 
 _INSERT_ARTIFACTS = _insert_of(schema.artifacts, "artifacts", ("size", "created_ms"))
@@ -285,6 +301,12 @@ def _beside(appends: Sequence[Append]) -> dict[str, Call]:
         for each in item.artifacts
     ]:
         calls["artifacts"] = _INSERT_ARTIFACTS(artifacts=rows_of(left))
+    if told := [
+        row
+        for item in appends
+        for row in outbox.event_rows(item.tenant, item.run_id, item.head + 1, item.entries)
+    ]:
+        calls["outbox"] = outbox.put(told)
     return calls
 
 
@@ -372,9 +394,23 @@ def usage_row(run_id: str, tenant: str, used: UsageRow) -> dict[str, Any]:
 
 def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:
     for asked in item.approvals:
-        row = asdict(asked)
+        row, terms = asdict(asked), asked.terms
         row["user_id"] = row.pop("user")
-        yield {**row, "tenant": item.tenant, "status": "pending", "required": 1}
+        remind_ms = None
+        if terms.remind_s is not None:
+            remind_ms = asked.created_ms + round(terms.remind_s * 1000)
+        yield {
+            **row,
+            "tenant": item.tenant,
+            "status": "pending",
+            "required": terms.required,
+            "terms": orjson.dumps(terms).decode(),
+            "remind_ms": remind_ms,
+            "escalated": 0,
+            "version": 1,
+            "changed_ms": asked.created_ms,
+            "change": "requested",
+        }
 
 
 _READ = Statement(

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import case, exists, func, insert, select, union_all
 
 from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
-from milepost.store import idempotency, log, schema
+from milepost.store import audit, idempotency, log, outbox, schema
 from milepost.store.dialect import (
     among,
     now_ms,
@@ -20,7 +20,7 @@ from milepost.store.dialect import (
 )
 from milepost.store.entries import ENTRIES, NAMES, entry_row
 from milepost.store.idempotency import Asked
-from milepost.store.records import NewRun
+from milepost.store.records import Entry, NewRun
 from milepost.store.work import Call, Statement, Work
 
 _R = schema.runs.c
@@ -60,8 +60,9 @@ _LOCK_SESSIONS = Statement(
 _new = rows(
     "new",
     "id", "tenant", "session_id", "agent_id", "agent", "user_id", "metadata", "trace_parent",
-    "scopes", "parent_run_id", "parent_call_id",
-    numbers=("agent_version", "lane", "created_ms", "scheduled_ms", "deadline_ms"),
+    "scopes", "parent_run_id", "parent_call_id", "forked_from",
+    "made_by",
+    numbers=("agent_version", "lane", "created_ms", "scheduled_ms", "deadline_ms", "forked_seq"),
 )  # fmt: skip
 _active = schema.runs.alias("active")
 _session_is_busy = exists().where(
@@ -75,7 +76,8 @@ _ADD_RUNS = Statement(
         [
             "id", "tenant", "session_id", "agent_id", "agent", "agent_version", "user_id",
             "status", "lane", "run_at_ms", "wake_at_ms", "deadline_ms", "created_ms", "metadata",
-            "trace_parent", "scopes", "parent_run_id", "parent_call_id",
+            "trace_parent", "scopes", "parent_run_id", "parent_call_id", "forked_from",
+            "forked_seq", "made_by",
         ],
         select(
             _new.c.id,
@@ -100,6 +102,9 @@ _ADD_RUNS = Statement(
             _new.c.scopes,
             _new.c.parent_run_id,
             _new.c.parent_call_id,
+            _new.c.forked_from,
+            _new.c.forked_seq,
+            _new.c.made_by,
         ),
     )
     .returning(_R.id, _R.status)
@@ -237,18 +242,27 @@ def _add(accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -
     calls = [_ADD_SESSIONS(sessions_new=rows_of(sessions))] if sessions else []
     if asked := [_asked(run) for run in accepted if run.request]:
         calls.append(idempotency.remember_all(asked))
+    calls += [audit.adding(run.fork.act) for run in accepted if run.fork]
+    told = (outbox.event_rows(run.tenant, run.id, 1, _entries(run)) for run in accepted)
+    calls.append(outbox.put([row for each in told for row in each]))
     answers = yield (
         *calls,
         _ADD_RUNS(new=rows_of(_run_row(run) for run in accepted)),
         _ADD_EVENTS(
             first=rows_of(
-                entry_row(run.id, run.tenant, run.id, epoch=0, seq=1, entry=run.queued)
+                entry_row(run.id, run.tenant, run.id, epoch=0, seq=seq, entry=entry)
                 for run in accepted
+                for seq, entry in enumerate(_entries(run), start=1)
             )
         ),
     )
     for run_id, status in answers[-2]:
         outcomes[run_id] = Created(run_id, status)
+
+
+def _entries(run: NewRun) -> list[Entry]:
+    """Return what the run's log begins with."""
+    return [run.queued, run.fork.forked] if run.fork else [run.queued]
 
 
 def _asked(run: NewRun) -> Asked:
@@ -268,8 +282,11 @@ def _run_row(run: NewRun) -> dict[str, Any]:
         "metadata": run.metadata,
         "trace_parent": run.trace_parent,
         "scopes": run.scopes,
+        "made_by": run.made_by,
         "parent_run_id": run.parent_run_id,
         "parent_call_id": run.parent_call_id,
+        "forked_from": run.fork.run_id if run.fork else None,
+        "forked_seq": run.fork.at_seq if run.fork else None,
         "lane": run.lane,
         "created_ms": run.created_ms,
         "scheduled_ms": run.scheduled_ms,

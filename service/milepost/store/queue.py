@@ -19,7 +19,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
 )
-from milepost.store import log, schema
+from milepost.store import log, outbox, schema
 from milepost.store.dialect import now_ms, number, rows, text, word, words
 from milepost.store.records import Claim, LogEntry
 from milepost.store.work import Row, Statement, Work
@@ -71,7 +71,9 @@ _TAKEN = (
     _R.trace_parent,
     _R.resume_why,
     _R.scopes,
+    _R.lane,
     select(schema.sessions.c.turns).where(schema.sessions.c.id == _R.session_id).scalar_subquery(),
+    _R.made_by,
 )
 
 
@@ -240,7 +242,7 @@ def claim(
     begun = [_begun(row, worker, append_id, time_ms) for row in taken]
     fresh = [row[0] for row in taken if row[6] == 1]
     begin = _BEGIN(claimed=orjson.dumps(begun).decode())
-    heads, found = yield (begin, log.read_together(fresh))
+    heads, _, found = yield (begin, outbox.put_last(begun), log.read_together(fresh))
     logs: dict[str, list[LogEntry]] = {run_id: [] for run_id in fresh}
     for run_id, *entry in found:
         logs[run_id].append(LogEntry(*entry))
@@ -287,11 +289,13 @@ def _claims(
             epoch=row[6],
             head=heads[row[0]],
             inbox_seq=row[7],
-            turns=row[12],
+            turns=row[13],
             metadata=row[8],
             trace_parent=row[9],
             entries=tuple(logs[row[0]]) if row[0] in logs else None,
             scopes=row[11],
+            lane=row[12],
+            made_by=row[14],
         )
         for row in taken
     ]

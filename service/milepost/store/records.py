@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from milepost.core.errors import MilepostError
+from milepost.core.events import ApprovalKind
+from milepost.core.policy import PLAIN, Terms
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
 
@@ -31,7 +33,8 @@ class LogEntry:
 class NewRun:
     """A run to be queued. `scheduled_ms` is None unless it is to start later.
 
-    `metadata` is encoded JSON, `scopes` the JSON list of what the key may that asks for it;
+    `metadata` is encoded JSON, `made_by` the key that asks for it, `scopes` the JSON list of what
+    that may;
     `request` is the idempotency key with the hash of its request. An agent that `is_remembered` was
     looked up for another run, and is to be confirmed.
     """
@@ -56,6 +59,34 @@ class NewRun:
     scopes: str = "[]"
     parent_run_id: str | None = None
     parent_call_id: str | None = None
+    fork: "Fork | None" = None
+    made_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """What a run goes on from: another run as it was behind its event `at_seq`.
+
+    `forked` is the log's second event, `act` what the audit trail keeps.
+    """
+
+    run_id: str
+    at_seq: int
+    forked: Entry
+    act: "AuditRow"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """An act, for the audit trail; `details` is encoded JSON."""
+
+    id: str
+    tenant: str
+    actor: str
+    action: str
+    target: str
+    details: str
+    time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +104,8 @@ class Claim:
 
     `turns` is how many runs of its session ended before it.
 
-    `scopes` is the JSON list of what the key may that made the run.
+    `made_by` is the key that made the run, `scopes` the JSON list of what that may, `lane` the
+    run's priority.
 
     `entries` is the log where the claim brought it along, which it does for a run's first claim.
     """
@@ -92,6 +124,8 @@ class Claim:
     trace_parent: str | None
     entries: tuple[LogEntry, ...] | None
     scopes: str = "[]"
+    lane: int = 0
+    made_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +159,10 @@ class NewApproval:
     reason: str
     created_ms: int
     expires_ms: int
+    kind: ApprovalKind = "call"
+    terms: Terms = PLAIN
+    requester: str | None = None
+    made_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +250,7 @@ class RunFilter:
     session_id: str | None = None
     user: str | None = None
     parent_run_id: str | None = None
+    forked_from: str | None = None
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)

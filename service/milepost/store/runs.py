@@ -6,7 +6,7 @@ from sqlalchemy import case, exists, func, insert, null, or_, select, true, upda
 
 from milepost.core.errors import ConflictError, NotFoundError
 from milepost.core.spans import Span
-from milepost.store import log, schema
+from milepost.store import log, outbox, schema
 from milepost.store.dialect import (
     insert_new,
     now_ms,
@@ -51,13 +51,15 @@ class RunRow:
     scopes: str = "[]"
     parent_run_id: str | None = None
     parent_call_id: str | None = None
+    forked_from: str | None = None
+    forked_seq: int | None = None
 
 
 COLUMNS = (
     _R.id, _R.tenant, _R.session_id, _R.agent_id, _R.agent, _R.agent_version, _R.user_id,
     _R.status, _R.epoch, _R.lane, _R.created_ms, _R.ended_ms, _R.deadline_ms, _R.run_at_ms,
     _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms, _R.scopes,
-    _R.parent_run_id, _R.parent_call_id,
+    _R.parent_run_id, _R.parent_call_id, _R.forked_from, _R.forked_seq,
 )  # fmt: skip
 
 
@@ -86,6 +88,8 @@ def new_row(run: NewRun, status: str) -> RunRow:
         scopes=run.scopes,
         parent_run_id=run.parent_run_id,
         parent_call_id=run.parent_call_id,
+        forked_from=run.fork.run_id if run.fork else None,
+        forked_seq=run.fork.at_seq if run.fork else None,
     )
 
 
@@ -121,6 +125,8 @@ def matching(tenant: str, wanted: RunFilter) -> Query:
     query = where_equal(query, {_R.session_id: wanted.session_id, _R.user_id: wanted.user})
     if wanted.parent_run_id is not None:
         query = query.where(_R.parent_run_id == wanted.parent_run_id)
+    if wanted.forked_from is not None:
+        query = query.where(_R.forked_from == wanted.forked_from)
     query = where_between(query, _R.created_ms, wanted.created_after_ms, wanted.created_before_ms)
     return where_labelled(query, _R.metadata, wanted.metadata)
 
@@ -283,9 +289,10 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
     if ending.spans:
         cut = [log.span_row(row.tenant, each) for each in ending.spans]
         yield log.INSERT_SPANS(spans=rows_of(cut))
-    freed, _ = yield (
+    freed, *_ = yield (
         log.PROMOTE(ending=batch),
         log.WITHDRAW(ended=rows_of([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
+        outbox.put(outbox.event_rows(row.tenant, row.id, ending.head + 1, ending.entries)),
     )
     return ending.head + 1, [run_id for (run_id,) in freed]
 

@@ -33,8 +33,10 @@ BATCH_OPEN = ("running", "cancelling")
 # Where nearly all runs stand. An index holds the rest, which is what people look for.
 ORDINARY = ("scheduled", "blocked", "queued", "running", "completed")
 _IS_STOPPED = text(f"status NOT IN ({', '.join(map(repr, ORDINARY))})")
+_REMINDS = text("status = 'pending' AND remind_ms IS NOT NULL")
 _HAS_TOOL = text("tool IS NOT NULL")
 _HAS_MODEL = text("model IS NOT NULL")
+_DUE = text("status = 'pending'")
 _IS_OPEN = text(f"status IN ({', '.join(map(repr, BATCH_OPEN))})")
 
 
@@ -136,6 +138,16 @@ runs = Table(
     Column("parent_run_id", Text),
     Column("parent_call_id", Text),
     _number("told_ms"),
+    Column("made_by", Text),
+    Column("forked_from", Text),
+    _number("forked_seq"),
+    Index(
+        "ix_runs_forks",
+        "forked_from",
+        "id",
+        sqlite_where=text("forked_from IS NOT NULL"),
+        postgresql_where=text("forked_from IS NOT NULL"),
+    ),
     Index(
         "ix_runs_children",
         "parent_run_id",
@@ -272,8 +284,20 @@ approvals = Table(
     _number("decided_ms"),
     _number("created_ms", 0),
     _number("expires_ms", 0),
+    _text("kind", "call"),
+    _text("terms", "{}"),
+    Column("requester", Text),
+    Column("original", Text),
+    _number("remind_ms"),
+    Column("escalated", SmallInteger, nullable=False, server_default="0"),
+    Column("version", Integer, nullable=False, server_default="1"),
+    _number("changed_ms", 0),
+    _text("change", "requested"),
+    Column("made_by", Text),
     Index(None, "tenant", "status", "id"),
+    Index(None, "tenant", "changed_ms"),
     Index(None, "run_id"),
+    Index("ix_approvals_remind", "remind_ms", sqlite_where=_REMINDS, postgresql_where=_REMINDS),
     Index(
         "ix_approvals_expiry",
         "expires_ms",
@@ -292,6 +316,7 @@ votes = Table(
     _text("digest"),
     Column("comment", Text),
     _number("created_ms", 0),
+    _text("actor", ""),
 )
 
 idempotency = Table(
@@ -428,6 +453,57 @@ tool_permissions = Table(
     _number("updated_ms", 0),
 )
 
+policies = Table(
+    "policies",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    _text("policy"),
+    Column("version", Integer, nullable=False),
+    _number("updated_ms", 0),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("session_id"),
+    _text("tool"),
+    Column("digest", Text),
+    _text("approval_id"),
+    _text("granted_by"),
+    _number("created_ms", 0),
+    _number("expires_ms", 0),
+    Column("revoked_by", Text),
+    _number("revoked_ms"),
+    Index(None, "tenant", "id"),
+    Index(None, "session_id"),
+)
+
+rate_counters = Table(
+    "rate_counters",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    _number("ticks", 0),
+    _number("until_ms", 0),
+    Index(None, "until_ms"),
+)
+
+rate_marks = Table(
+    "rate_marks",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Column("call_id", Text, primary_key=True),
+    _number("tick", 0),
+    _number("until_ms", 0),
+    Index(None, "tenant", "key", "tick"),
+    Index(None, "until_ms"),
+)
+
 budgets = Table(
     "budgets",
     metadata,
@@ -519,6 +595,7 @@ batches = Table(
     _number("ended_ms"),
     Column("cancelled_by", Text),
     Column("cancel_reason", Text),
+    Column("made_by", Text),
     Index(None, "tenant", "id"),
     Index("ix_batches_open", "status", "tenant", sqlite_where=_IS_OPEN, postgresql_where=_IS_OPEN),
     postgresql_with={"fillfactor": 50},
@@ -543,4 +620,148 @@ batch_items = Table(
         postgresql_where=text("status = 'started'"),
     ),
     sqlite_with_rowid=False,
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("conversation", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    _text("session_id"),
+    Column("agent", Text),
+    Column("shown_id", Text),
+    Column("shown_digest", Text),
+    _number("created_ms", 0),
+    _number("updated_ms", 0),
+    Index(None, "session_id"),
+)
+
+pending_actions = Table(
+    "pending_actions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("channel"),
+    _text("conversation"),
+    _text("user_id"),
+    _text("run_id"),
+    _text("call_id"),
+    _text("kind"),
+    _text("preview"),
+    _text("args"),
+    _text("digest"),
+    _text("user_prompt"),
+    _text("status", "pending"),
+    Column("answered_by", Text),
+    Column("parser", Text),
+    Column("executed_by", Text),
+    _number("requested_ms", 0),
+    _number("expires_ms", 0),
+    _number("answered_ms"),
+    Index(
+        "uq_pending_actions_scope",
+        "tenant",
+        "channel",
+        "conversation",
+        "user_id",
+        unique=True,
+        sqlite_where=text("status = 'pending'"),
+        postgresql_where=text("status = 'pending'"),
+    ),
+    Index(None, "run_id", "call_id", unique=True),
+)
+
+channel_messages = Table(
+    "channel_messages",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("conversation", Text, primary_key=True),
+    Column("message_id", Text, primary_key=True),
+    _text("user_id"),
+    _text("said_hash"),
+    _text("outcome", ""),
+    Column("session_id", Text),
+    Column("run_id", Text),
+    _number("after_seq", 0),
+    Column("pending_id", Text),
+    _number("created_ms", 0),
+    Index(None, "created_ms"),
+    Index(None, "run_id"),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("url"),
+    _text("events"),
+    Column("description", Text),
+    Column("enabled", SmallInteger, nullable=False, server_default="1"),
+    Column("disabled_reason", Text),
+    Column("approval_links", SmallInteger, nullable=False, server_default="1"),
+    Column("approver", Text),
+    _text("metadata", "{}"),
+    _text("secret"),
+    Column("secret_before", Text),
+    _number("secret_before_until_ms"),
+    Column("version", Integer, nullable=False, server_default="1"),
+    _number("created_ms", 0),
+    _number("updated_ms", 0),
+    Index(None, "tenant", "id"),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("type"),
+    _text("run_id"),
+    _number("seq"),
+    Column("data", Text),
+    _number("created_ms", 0),
+    Index(None, "run_id"),
+    postgresql_with={"autovacuum_vacuum_scale_factor": 0.01},
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("webhook_id"),
+    _text("type"),
+    Column("run_id", Text),
+    _number("seq"),
+    Column("data", Text),
+    _text("status", "pending"),
+    _number("claims", 0),
+    _number("settled", 0),
+    _number("failures", 0),
+    _text("attempts", "[]"),
+    _number("due_ms", 0),
+    _number("event_ms", 0),
+    _number("created_ms", 0),
+    _number("ended_ms"),
+    Index(None, "webhook_id", "id"),
+    Index(
+        "ix_webhook_deliveries_due",
+        "due_ms",
+        sqlite_where=_DUE,
+        postgresql_where=_DUE,
+    ),
+    Index(
+        "ix_webhook_deliveries_waiting",
+        "webhook_id",
+        "due_ms",
+        sqlite_where=_DUE,
+        postgresql_where=_DUE,
+    ),
+    Index(None, "run_id"),
+    Index(None, "created_ms"),
+    postgresql_with={"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.01},
 )

@@ -7,7 +7,7 @@ from sqlalchemy import Table, insert, select, update
 from sqlalchemy import delete as delete_from
 
 from milepost.core.errors import ConflictError
-from milepost.store import log, schema
+from milepost.store import children, conversations, log, schema
 from milepost.store.dialect import among, number, rows, rows_of, text, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
 from milepost.store.new_runs import session_not_found
@@ -104,8 +104,13 @@ _LOCK_RUNS = Statement(
     .order_by(_R.id)
     .with_for_update()
 )
-_DELETE = Statement(delete_from(schema.sessions).where(_one))
 _gone = rows("gone", "id")
+_closed = rows("closed", "id")
+_DELETE = Statement(
+    delete_from(schema.sessions).where(
+        among(_S.id, select(_closed.c.id).scalar_subquery()), _S.tenant == text("tenant")
+    )
+)
 
 
 def _delete_of(table: Table) -> Statement:
@@ -137,17 +142,28 @@ _DELETIONS = (
         for table in (
             schema.approvals,
             schema.artifacts,
+            schema.channel_messages,
             schema.events,
             schema.inbox,
+            schema.outbox,
+            schema.pending_actions,
             schema.spans,
+            schema.webhook_deliveries,
             schema.runs,
         )
     ),
 )
-_DELETE_CONTENTS = Statement(
-    delete_from(schema.artifact_contents).where(
-        schema.artifact_contents.c.tenant == text("tenant"),
-        schema.artifact_contents.c.session_id == text("session_id"),
+_DELETIONS_OF_SESSIONS = tuple(
+    Statement(
+        delete_from(column.table).where(
+            column.table.c.tenant == text("tenant"),
+            among(column, select(_closed.c.id).scalar_subquery()),
+        )
+    )
+    for column in (
+        schema.artifact_contents.c.session_id,
+        schema.grants.c.session_id,
+        schema.policies.c.scope,
     )
 )
 _HISTORY = Statement(
@@ -237,13 +253,15 @@ def _moved(row: SessionRow, expected: int | None) -> ConflictError:
     )
 
 
-def delete(tenant: str, session_id: str, *, expected_version: int | None = None) -> Work[None]:
+def delete(tenant: str, session_id: str, *, expected_version: int | None = None) -> Work[list[str]]:
     """Erase the session with its runs and all that belongs to them, but for their usage.
 
-    Raises `ConflictError` with the code session_busy while one of its runs is not over, or has not
-    told the run that started it.
+    The sessions that were made for the runs below them go as well; returns all that are gone.
+    Raises `ConflictError` with the code session_busy while one of the runs is not over, or one of
+    the session's own has not told the run that started it.
     """
     named = {"tenant": tenant, "session_id": session_id}
+    yield from conversations.lock_of_session(tenant, session_id)
     locked, found = yield _LOCK(**named), _LOCK_RUNS(**named)
     if not locked:
         raise session_not_found(session_id)
@@ -251,16 +269,29 @@ def delete(tenant: str, session_id: str, *, expected_version: int | None = None)
         raise _moved((yield from find(tenant, session_id)), expected_version)
     for run_id, ended_ms, is_awaited in found:
         if ended_ms is None or is_awaited:
-            raise ConflictError(
-                f"session {session_id} has the run {run_id}, which is not over;"
-                " wait for it, or cancel it",
-                code="session_busy",
-            )
-    gone = rows_of({"id": run_id} for run_id, *_ in found)
+            raise _busy(session_id, run_id)
+    own = [run_id for run_id, *_ in found]
+    below = yield from children.lock_below(tenant, own)
+    for each in below:
+        if not each.is_over:
+            raise _busy(session_id, each.run_id)
+    gone = rows_of({"id": run_id} for run_id in (*own, *(each.run_id for each in below)))
+    erased = [session_id, *dict.fromkeys(each.session_id for each in below)]
+    closed = rows_of({"id": each} for each in erased)
     yield (
         *(statement(gone=gone, tenant=tenant) for statement in _DELETIONS),
-        _DELETE_CONTENTS(**named),
-        _DELETE(**named),
+        *(statement(closed=closed, tenant=tenant) for statement in _DELETIONS_OF_SESSIONS),
+        _DELETE(closed=closed, tenant=tenant),
+    )
+    yield from conversations.delete_of_session(tenant, session_id)
+    return erased
+
+
+def _busy(session_id: str, run_id: str) -> ConflictError:
+    return ConflictError(
+        f"the run {run_id}, in session {session_id} or below it, is not over;"
+        " wait for it, or cancel it",
+        code="session_busy",
     )
 
 

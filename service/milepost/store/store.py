@@ -3,17 +3,20 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from milepost.core.errors import FencedError
-from milepost.store import artifacts, budgets, log, new_runs, reservations
+from milepost.store import artifacts, budgets, log, new_runs, pending, reservations
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import Place
 from milepost.store.budgets import BudgetRow
+from milepost.store.conversations import ScopeKey
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
 from milepost.store.records import Append, InboxMessage, LogEntry, NewRun
 from milepost.store.reservations import Crossing, Fit, Holder, Shortage
+from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ class Store:
     ) -> None:
         self.engine = engine
         self._waits_s = waits_s
-        self._queue_max = queue_max
+        self.queue_max = queue_max
         self._creates: Lane[NewRun, new_runs.Created | Exception] = Lane(
             engine, self._create_all, _creating
         )
@@ -55,6 +58,14 @@ class Store:
     async def write(self, work: Work[T]) -> T:
         """Do work in a transaction of its own."""
         return await self.engine.write(work)
+
+    def transaction(self, limit_s: float) -> AbstractAsyncContextManager[OpenTransaction]:
+        """Give a transaction that stays open between statements; see `Engine.transaction`."""
+        return self.engine.transaction(limit_s)
+
+    async def landed(self, item: Append) -> bool:
+        """Say whether this very append is in the log: see `append` on outages."""
+        return await self._when_back(lambda: self.read(log.landed(item)))
 
     async def create(self, run: NewRun) -> new_runs.Created:
         """Queue a run. Raises what the run's request does not allow.
@@ -109,6 +120,17 @@ class Store:
         work = reservations.reserve
         return await self._when_back(lambda: self.write(work(holder, places, fit)))
 
+    async def pending_in(self, scope: ScopeKey) -> pending.PendingRow | None:
+        """Return what waits in a conversation, for a run: see `append` on outages."""
+        return await self._when_back(lambda: self.read(pending.open_in(scope)))
+
+    async def stash(self, action: pending.NewPending, epoch: int) -> pending.Stash:
+        """Keep what a tool put off, for whoever drives the run: see `append` on outages."""
+        try:
+            return await self._when_back(lambda: self.write(pending.stash(action, epoch)))
+        except CollisionError:
+            return "taken"  # by a rival that was a moment faster
+
     async def settle(
         self, holder: Holder, places: Sequence[Place], billed: Amounts
     ) -> tuple[Crossing, ...]:
@@ -138,7 +160,7 @@ class Store:
         raise AssertionError("there is always another wait")
 
     def _create_all(self, wanted: Sequence[NewRun]) -> Work[list[new_runs.Created | Exception]]:
-        return new_runs.create(wanted, queue_max=self._queue_max)
+        return new_runs.create(wanted, queue_max=self.queue_max)
 
 
 def _creating(run: NewRun) -> Sequence[object]:

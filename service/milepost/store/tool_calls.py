@@ -4,12 +4,13 @@ from sqlalchemy import select
 
 from milepost.core.errors import NotFoundError
 from milepost.store import log, schema
-from milepost.store.dialect import text, words
+from milepost.store.dialect import number, text, words
 from milepost.store.records import InboxMessage, LogEntry
 from milepost.store.work import Statement, Work
 
 # All that begins, answers or gives up a call.
 TYPES = (
+    "run.forked",
     "tool_call.requested",
     "tool_call.started",
     "tool_call.completed",
@@ -28,6 +29,44 @@ _READ = Statement(
     .where(_E.run_id == text("run_id"), _E.tenant == text("tenant"), _E.type.in_(words(TYPES)))
     .order_by(_E.seq)
 )
+
+
+# Besides, all that says how a call stands, whoever has it in hand.
+LEDGER_TYPES = (
+    *TYPES,
+    "tool_call.screened",
+    "tool_call.interrupted",
+    "tool_call.checked",
+    "child_run.started",
+    "approval.requested",
+    "approval.decided",
+    "approval.expired",
+    "approval.withdrawn",
+    "run.forked",
+    "run.resumed",
+    "run.completed",
+    "run.incomplete",
+    "run.failed",
+    "run.cancelled",
+    "run.expired",
+)
+_LEDGER = Statement(
+    select(_E.seq, _E.type, _E.time_ms, _E.data)
+    .where(
+        _E.run_id == text("run_id"),
+        _E.tenant == text("tenant"),
+        _E.type.in_(words(LEDGER_TYPES)),
+        _E.seq > number("after"),
+    )
+    .order_by(_E.seq)
+    .limit(number("limit"))
+)
+
+
+def of_run(tenant: str, run_id: str, *, after: int, limit: int) -> Work[list[LogEntry]]:
+    """Return up to `limit` events behind `after` that say how the run's calls stand."""
+    found = yield _LEDGER(tenant=tenant, run_id=run_id, after=after, limit=limit)
+    return [LogEntry(*row) for row in found]
 
 
 def locked(tenant: str, run_id: str) -> Work[tuple[list[LogEntry], list[InboxMessage]]]:

@@ -33,6 +33,7 @@ PARAMETER_CHARS_MAX = 64
 INPUT = "gen_ai.input.messages"
 FIRST_CHUNK_S = "gen_ai.response.time_to_first_chunk"
 LINKED_SPAN_ID = "milepost.linked_span_id"
+LINKED_TRACE = "milepost.linked_trace_parent"
 MESSAGE_ID = "milepost.message_id"
 RUN_ID = "milepost.run_id"
 
@@ -49,6 +50,11 @@ def agent_attributes(event: RunQueued, provider: str) -> Attributes:
         "gen_ai.agent.version": str(event.agent_version),
         "gen_ai.conversation.id": event.session_id,
     }
+    if event.forked_from is not None:
+        told |= {
+            "milepost.forked_from.run_id": event.forked_from.run_id,
+            "milepost.forked_from.seq": str(event.forked_from.at_seq),
+        }
     if event.parent is None:
         return told
     above = {

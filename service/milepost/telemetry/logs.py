@@ -1,6 +1,7 @@
 """Log lines: one form for ours and our libraries', on stderr, with secrets masked.
 
 The wiring calls `configure` once; everybody else asks for a `logger`, which may be made before.
+Nobody configures a program that embeds agents but itself: until it does, nothing is said.
 """
 
 import logging
@@ -17,6 +18,8 @@ MASK = "***"
 # What these say at "info" tells of themselves, not of the service.
 WORDY = ("alembic", "uvicorn.error")
 DEPTH_MAX = 8
+# What every formatter shows by means of its own, or leaves out on purpose.
+_SAID_ANYWAY = frozenset({"event", "level", "logger", "timestamp", "exception"})
 
 _SECRET_KEY = re.compile(
     "passw|passphrase|secret|credential|authorization|cookie|api[-_]?key|private[-_]?key|token$",
@@ -63,6 +66,7 @@ def logger(name: str) -> BoundLogger:
         processors=[
             structlog.stdlib.filter_by_level,
             *_COMMON,
+            _readable,
             ProcessorFormatter.wrap_for_formatter,
         ],
         wrapper_class=BoundLogger,
@@ -84,6 +88,24 @@ class _Stderr(logging.StreamHandler[TextIO]):
     @property
     def stream(self) -> TextIO:  # type: ignore[override]  # what a variable was is looked up
         return sys.stderr
+
+
+class _Line(dict[str, object]):
+    """What is said, in a form that a formatter of somebody else's can show to people."""
+
+    def __str__(self) -> str:
+        told = [f"{name}={_word(self[name])}" for name in self if name not in _SAID_ANYWAY]
+        below = [str(self["exception"])] if "exception" in self else []
+        return mask("\n".join([" ".join([str(self["event"]), *told]), *below]))
+
+
+def _readable(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    return _Line(event)
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return text if re.fullmatch(r"[^\s\"'\\]+", text) and text.isprintable() else repr(text)
 
 
 def _masked(found: re.Match[str]) -> str:
@@ -127,3 +149,6 @@ _COMMON: list[Processor] = [
     structlog.processors.format_exc_info,
     _mask_keys,
 ]
+
+# As a library does: without a handler Python itself would write warnings to stderr.
+logging.getLogger("milepost").addHandler(logging.NullHandler())

@@ -1,12 +1,14 @@
 """Spans in OpenTelemetry's own form, with our ids, parents and links."""
 
+from collections.abc import Iterator
+
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from milepost.core.spans import ERROR_TYPE, Span
-from milepost.telemetry.attributes import LINKED_SPAN_ID, RUN_ID
+from milepost.core.spans import ERROR_TYPE, Attribute, Span
+from milepost.telemetry.attributes import LINKED_SPAN_ID, LINKED_TRACE, RUN_ID
 from milepost.telemetry.context import TraceContext
 
 NANOS_PER_MS = 1_000_000
@@ -21,8 +23,7 @@ def readable(span: Span, resource: Resource, *, content: bool) -> ReadableSpan:
     The parent of an agent's span is in another process, or in another request of this one.
     """
     attributes = {RUN_ID: span.run_id, **span.attributes}
-    linked_id = attributes.pop(LINKED_SPAN_ID, None)
-    links = [Link(_context(span.trace_id, str(linked_id)))] if linked_id else []
+    links = list(_links(span.trace_id, attributes))
     remote = span.kind == "invoke_agent"
     return ReadableSpan(
         name=span.name,
@@ -66,6 +67,15 @@ def readable_server(
         end_time=end_ms * NANOS_PER_MS,
         instrumentation_scope=_SCOPE,
     )
+
+
+def _links(trace_id: str, attributes: dict[str, Attribute]) -> Iterator[Link]:
+    """Yield what the span goes on from: an earlier span of its run, or one of another run."""
+    if linked_id := attributes.pop(LINKED_SPAN_ID, None):
+        yield Link(_context(trace_id, str(linked_id)))
+    origin = TraceContext.parse(str(attributes.pop(LINKED_TRACE, "")))
+    if origin is not None:
+        yield Link(_context(origin.trace_id, origin.span_id, remote=True))
 
 
 def _context(trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:

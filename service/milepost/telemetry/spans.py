@@ -36,6 +36,7 @@ from milepost.core.events import (
     RunCompleted,
     RunExpired,
     RunFailed,
+    RunForked,
     RunIncomplete,
     RunQueued,
     RunResumed,
@@ -58,6 +59,7 @@ from milepost.core.usage import Usage
 from milepost.telemetry.attributes import (
     INPUT,
     LINKED_SPAN_ID,
+    LINKED_TRACE,
     Attributes,
     agent_attributes,
     arguments_content,
@@ -130,6 +132,7 @@ class SpanFold:
         self._agent: Attributes = {}
         self._said: tuple[InputMessage, ...] = ()
         self._input: Attributes = {}
+        self._origin: Attributes = {}
         # All that changes is replaced, never altered: a fork shares nothing that moves.
         self._owed: tuple[Span, ...] = ()
         self._first_id: str | None = None
@@ -190,11 +193,22 @@ class SpanFold:
                 self._retry = (message_id, time_ms + wait_ms)
             case CacheHit(message_id=message_id):
                 self._say(message_id, {CACHE_HIT: True}, by_ms=time_ms)
+            case ChildRunStarted() | ChildRunEnded():
+                self._say(event.call_id, child_attributes(event), elsewhere=True)
+            case _:
+                self._note_calls(event)
+
+    def _note_calls(self, event: Event) -> None:
+        match event:
             case ToolCallRequested(call_id=call_id):
                 asked = _Asked(event.name, event.arguments, event.kind)
                 self._asked = {**self._asked, call_id: asked}
-            case ChildRunStarted() | ChildRunEnded():
-                self._say(event.call_id, child_attributes(event), elsewhere=True)
+            case RunForked():
+                self._origin = {LINKED_TRACE: event.trace_parent} if event.trace_parent else {}
+                calls = (forked.call for forked in event.calls)
+                self._asked = {
+                    call.id: _Asked(call.name, call.arguments, call.kind) for call in calls
+                }
             case (
                 ApprovalDecided(call_id=call_id, arguments=edited)
                 | ToolCallScreened(call_id=call_id, arguments=edited)
@@ -240,7 +254,9 @@ class SpanFold:
 
     def _begin_stretch(self, seq: int, time_ms: int) -> None:
         span_id = span_id_of(self._run_id, seq)
-        told = {LINKED_SPAN_ID: self._first_id} if self._first_id else self._input
+        told: Attributes = {**self._origin, **self._input}
+        if self._first_id:
+            told = {LINKED_SPAN_ID: self._first_id}
         self._first_id = self._first_id or span_id
         self._usage = Usage()
         self._stretch = Begun(

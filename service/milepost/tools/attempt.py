@@ -100,7 +100,9 @@ class Attempt:
         late = f"{self._tool.name} timed out after {limit_s:g} s"
         runs_on = "it may still be running, and what it does may still happen"
         isolated = self._tool.isolation is not None
-        if isolated and not self._began:
+        if self._tool.effect == "transactional":
+            message = f"{late}, and what it wrote was rolled back"
+        elif isolated and not self._began:
             message = f"{late} before it began: no process was ready for it"
         elif isolated:
             message = f"{late}. Its process was killed; what it did before that is done"

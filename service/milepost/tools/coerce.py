@@ -202,7 +202,8 @@ class _ObjectShape:
         """Fit `value`. Unless strict, null for what may be left out and not be null is left out."""
         if not isinstance(value, dict):
             raise Misfit(f"must be an object, got {shown(value)}", "Expected type: object")
-        extra = [name for name in value if name not in self._properties]
+        given = list(value)
+        extra = [name for name in given if name not in self._properties]
         if extra and not self._is_open:
             raise unexpected(extra, list(self._properties))
         if absent := [name for name in self._required if name not in value]:
@@ -210,11 +211,12 @@ class _ObjectShape:
         fitted: dict[str, Json] = {}
         name = ""
         try:
-            for name, coerce in self._properties.items():
-                if name in value and (value[name] is not None or self._keeps_null(name, coerce)):
+            # What is not mended keeps its own order.
+            for name in given if self._strict else [*self._properties, *extra]:
+                if (coerce := self._properties.get(name)) is None:
+                    fitted[clean_text(name)] = self._rest(value[name])
+                elif name in value and (value[name] is not None or self._keeps_null(name, coerce)):
                     fitted[name] = coerce(value[name])
-            for name in extra:
-                fitted[clean_text(name)] = self._rest(value[name])
         except Misfit as misfit:
             raise misfit.within(name) from None
         return fitted

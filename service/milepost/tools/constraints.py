@@ -9,9 +9,13 @@ from typing import TypeGuard, cast
 from milepost.core.json import Json
 from milepost.tools.misfit import Misfit, shown
 
+SEARCHED_CHARS_MAX = 10_000
+"""A pattern that may begin anywhere, and goes on as long as it likes, is tried from each letter."""
+
 Check = Callable[[Json], None]
 Number = int | float
 
+_UNBOUNDED = re.compile(r"[*+]|\{\d*,(?:\}|\d{4})")
 _BOUNDS: Mapping[str, tuple[str, Callable[[Number, Number], bool]]] = {
     "minimum": ("at least", lambda value, bound: value >= bound),
     "maximum": ("at most", lambda value, bound: value <= bound),
@@ -81,6 +85,11 @@ def readable(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
+def _is_searched_for(pattern: str) -> bool:
+    begins_at_the_beginning = pattern.startswith("^") and "|" not in pattern
+    return not begins_at_the_beginning and _UNBOUNDED.search(pattern) is not None
+
+
 def _bound(keyword: str, bound: Number, *, textual: bool) -> Check:
     words, holds = _BOUNDS[keyword]
 
@@ -128,8 +137,18 @@ def _size(keyword: str, bound: int) -> Check:
 
 
 def _pattern(pattern: re.Pattern[str]) -> Check:
+    may_take_long = _is_searched_for(pattern.pattern)
+
     def check(value: Json) -> None:
-        if isinstance(value, str) and not pattern.search(value):
+        if not isinstance(value, str):
+            return
+        if may_take_long and len(value) > SEARCHED_CHARS_MAX:
+            raise Misfit(
+                f"must have at most {SEARCHED_CHARS_MAX} characters, as the pattern"
+                f" {pattern.pattern} does not begin with ^, got {len(value)}",
+                kind="bound",
+            )
+        if not pattern.search(value):
             raise Misfit(
                 f"must match the pattern {pattern.pattern}, got {shown(value)}", kind="bound"
             )

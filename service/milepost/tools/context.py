@@ -9,6 +9,8 @@ from structlog.stdlib import BoundLogger, get_logger
 
 from milepost.tools.artifacts import EmitArtifact, emit_artifact
 from milepost.tools.emitting import Emit, emit_to_nobody
+from milepost.tools.pending import StashPending, stash_pending
+from milepost.tools.transaction import NO_TRANSACTION, Transaction
 
 Progress = Callable[[object], None]
 
@@ -51,7 +53,8 @@ class ToolContext:
     thread; it is kept nowhere. `emit(name, value)` tells them of an event of the tool's own, which
     is kept in the run's log. `remember(text)` keeps nothing: no memory is built into this version
     yet, and whoever runs tools may hand in one of their own. `emit_artifact(...)` is the function
-    of that name, for threads of the tool's own too. `log` is what `logger` is made from.
+    of that name, for threads of the tool's own too, and so is `stash_pending(...)`. `log` is what
+    `logger` is made from. `tx` is the transaction of a `transactional` tool.
     """
 
     run_id: str
@@ -69,6 +72,8 @@ class ToolContext:
     emit: Emit = field(default=emit_to_nobody, repr=False, compare=False)
     remember: Remember = field(default=forgotten, repr=False, compare=False)
     emit_artifact: EmitArtifact = field(default=emit_artifact, repr=False, compare=False)
+    stash_pending: StashPending = field(default=stash_pending, repr=False, compare=False)
+    tx: Transaction = field(default=NO_TRANSACTION, repr=False, compare=False)
     log: BoundLogger = field(default=_LOG, repr=False, compare=False)
 
     @property

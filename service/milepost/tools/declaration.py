@@ -1,6 +1,6 @@
 """What declarations of tools have in common, in a file or in a request."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from yarl import URL
@@ -8,6 +8,9 @@ from yarl import URL
 from milepost.tools.references import references_in
 
 TIMEOUT_S_MAX = 3_600
+
+DeclaredEffect = Literal["read", "idempotent", "once"]
+"""What may be declared of a tool elsewhere, which neither looks up nor shares our transactions."""
 
 
 class Declaration(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
-from milepost.core.repetition import ToolEffect
+from milepost.core.repetition import OnUnknown, ToolEffect
 from milepost.tools.definition import Isolation, Tool
 from milepost.tools.docstring import documentation
 from milepost.tools.schema import ParameterNotes
@@ -27,6 +27,8 @@ class ToolOptions(TypedDict, total=False):
     description: str | None
     parameters: Mapping[str, Json] | Sequence[ToolParameter] | None
     effect: ToolEffect
+    on_unknown: OnUnknown | None
+    lookup: Callable[..., Any] | None
     timeout_s: float | None
     requires_approval: bool
     terminal: bool
@@ -59,6 +61,20 @@ def tool(function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Ca
         return _decorated(function, options)
 
     return decorate if function is None else _decorated(function, options)
+
+
+def executor(kind: str, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]:
+    """Make a function what is called once the user of a chat has confirmed an action of this kind.
+
+    It gets the action's arguments by name, and is a tool in all but one: no model is offered it.
+    The keywords are those of `@tool`.
+    """
+
+    def decorate(function: F) -> F:
+        _attach(function, dataclasses.replace(define(function, options), executes=kind))
+        return function
+
+    return decorate
 
 
 def define(function: Callable[..., Any], options: ToolOptions) -> Tool:

@@ -10,12 +10,14 @@ from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
 from milepost.core.messages import ToolKind
 from milepost.core.model import ToolSchema
-from milepost.core.repetition import ToolEffect
+from milepost.core.pending import is_kind
+from milepost.core.repetition import OnUnknown, ToolEffect
 from milepost.tools.arguments import Arguments
 from milepost.tools.check import Checked, checked
 from milepost.tools.docstring import documentation
 from milepost.tools.home import has_home
 from milepost.tools.inject import Injection
+from milepost.tools.inquiry import inquiry
 from milepost.tools.projections import Vendor, project
 from milepost.tools.ready import check_callable, closed
 from milepost.tools.schema import (
@@ -25,6 +27,7 @@ from milepost.tools.schema import (
     result_schema,
 )
 from milepost.tools.signature import INVALID_TOOL, Signature, read_signature
+from milepost.tools.transaction import TIMEOUT_S_MAX
 from milepost.tools.written import ToolParameter, written
 
 # What the vendors have in common.
@@ -37,8 +40,10 @@ Isolation = Literal["process"]
 _CHOICES: Mapping[str, tuple[object, ...]] = {
     "kind": get_args(ToolKind),
     "effect": get_args(ToolEffect),
+    "on_unknown": (None, *get_args(OnUnknown)),
     "isolation": (None, *get_args(Isolation)),
 }
+_UNCERTAIN = frozenset({"once", "checkable"})
 _SWITCHES = (
     "requires_approval", "terminal", "streaming", "screen_output", "cacheable", "no_background",
     "allow_repeat", "strict", "blocking",
@@ -53,6 +58,10 @@ class Tool:
     `parameters` is a ready JSON Schema, or a list of `ToolParameter`; without them the schema is
     made from the function's signature.
     `effect` says what may be repeated after a crash: `read` and `idempotent` may, `once` never is.
+    A `checkable` tool is asked through `lookup` whether a call of it has acted, and what a
+    `transactional` one writes commits together with its result. `on_unknown` says what is done
+    where nobody knows whether a call has acted; None: people are asked about what they approved,
+    and else the model is told.
     The result of a `terminal` tool is the run's answer. `strict` mends no argument. `inject` holds
     a value, or a factory, for each hidden parameter. `param_metadata` describes parameters and
     restricts their values. `timeout_s` of None leaves the bound to whoever runs the tool.
@@ -62,7 +71,8 @@ class Tool:
     one with `allow_repeat` may be called again and again with the same arguments. `permissions`
     names the users, or `scope:<name>`, that may have it called: None means all, empty means nobody.
     `blocking=False` runs a synchronous function on the event loop, `isolation="process"` in a
-    process of its own.
+    process of its own. One that `executes` a kind of action is called when the user of a chat has
+    confirmed one, and never because a model says so.
     """
 
     name: str
@@ -71,6 +81,8 @@ class Tool:
     kind: ToolKind = "server"
     parameters: Mapping[str, Json] | Sequence[ToolParameter] | None = None
     effect: ToolEffect = "once"
+    on_unknown: OnUnknown | None = None
+    lookup: Callable[..., Any] | None = field(default=None, repr=False)
     timeout_s: float | None = None
     requires_approval: bool = False
     terminal: bool = False
@@ -84,6 +96,7 @@ class Tool:
     permissions: Sequence[str] | None = None
     blocking: bool = True
     isolation: Isolation | None = None
+    executes: str | None = None
     param_metadata: Mapping[str, ParameterNotes] = field(default_factory=dict)
     inject: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -92,6 +105,7 @@ class Tool:
     long_description: str = field(init=False, repr=False)
     signature: Signature = field(init=False, repr=False)
     injection: Injection = field(init=False, repr=False)
+    inquiry: "Tool | None" = field(init=False, repr=False)
     in_thread: bool = field(init=False)
     streams: bool = field(init=False)
     _arguments: Arguments = field(init=False, repr=False)
@@ -100,6 +114,7 @@ class Tool:
     def __post_init__(self) -> None:
         self._check()
         self._check_options()
+        self._check_effect()
         words = documentation(self.function)
         signature, parameters, model = self._read_parameters(words.parameters)
         yields = _yields(self.function)
@@ -110,6 +125,7 @@ class Tool:
             "long_description": words.text or self.description,
             "signature": signature,
             "injection": Injection(self.inject),
+            "inquiry": self._inquiry(),
             "in_thread": self.blocking and not _is_async(self.function),
             "streams": self.streaming or yields,
             "_arguments": Arguments(
@@ -117,6 +133,11 @@ class Tool:
             ),
             "_projected": {},
         }
+        if self.effect == "transactional" and not signature.context and not self.inject:
+            raise self._invalid(
+                "it is transactional, but never sees its transaction; take a ToolContext, and"
+                " write through its tx"
+            )
         for name, value in made.items():
             object.__setattr__(self, name, value)
 
@@ -167,6 +188,7 @@ class Tool:
             "strict": self.strict,
             "timeout_s": self.timeout_s,
             "isolation": self.isolation,
+            "executes": self.executes,
         }
 
     def _check(self) -> None:
@@ -193,7 +215,9 @@ class Tool:
         """Refuse what nobody could be let call, and options of which one makes the other void."""
         if complaint := _misnamed(self.permissions):
             raise self._invalid(complaint)
-        if self.cacheable and self.effect == "once":
+        if self.executes is not None and not is_kind(self.executes):
+            raise self._invalid(f"it executes {self.executes!r}, which is no kind of an action")
+        if self.cacheable and self.effect not in {"read", "idempotent"}:
             raise self._invalid(
                 "a result from the cache would stand for something that was not done; "
                 'declare effect="read" or "idempotent", or drop cacheable'
@@ -214,6 +238,55 @@ class Tool:
                 "a process of its own must find its function: define it at the top of a module, "
                 "or drop isolation"
             )
+
+    def _check_effect(self) -> None:
+        """Refuse an effect that lacks what it takes, and what no crash would ever ask for."""
+        if self.effect == "checkable" and self.lookup is None:
+            raise self._invalid(
+                "it is checkable, but has no lookup; say lookup=<a function that takes the key>,"
+                ' or effect="once"'
+            )
+        if self.lookup is not None and self.effect != "checkable":
+            raise self._invalid(
+                f"its effect is {self.effect!r}, and only of a checkable tool is anything looked"
+                ' up; say effect="checkable", or drop lookup'
+            )
+        if self.on_unknown is not None and self.effect not in _UNCERTAIN:
+            raise self._invalid(
+                f"its effect is {self.effect!r}, so that it is simply called again; drop on_unknown"
+            )
+        if self.effect == "transactional" and (complaint := self._bars_a_transaction()):
+            raise self._invalid(f"it is transactional, but {complaint}")
+        if self.effect in {"checkable", "transactional"} and self.kind != "server":
+            raise self._invalid(
+                f"it is {self.effect}, which only a function that runs here can be; its kind is"
+                f" {self.kind!r}"
+            )
+
+    def _bars_a_transaction(self) -> str | None:
+        """Return what keeps the tool from having a part in the run's transaction."""
+        if self.isolation:
+            return "a process of its own has no part in the run's transaction; drop isolation"
+        if not self.blocking:
+            return "on the event loop nothing may wait for the database; drop blocking=False"
+        if self.timeout_s is not None and self.timeout_s > TIMEOUT_S_MAX:
+            return (
+                f"its timeout_s is {self.timeout_s:g}, and others wait while it writes: say"
+                f" {TIMEOUT_S_MAX:g} or less, and do slow work in another tool"
+            )
+        return None
+
+    def _inquiry(self) -> "Tool | None":
+        """Return the tool that asks whether a call of this one has acted."""
+        if self.lookup is None:
+            return None
+        return Tool(
+            name=self.name,
+            description=f"Look up what came of a call of {self.name}.",
+            effect="read",
+            timeout_s=self.timeout_s,
+            **inquiry(self.lookup, self.name, self.inject),
+        )
 
     def _read_parameters(self, documented: Mapping[str, str]) -> tuple[Signature, _Schema, Any]:
         """Return who fills what, what the model is told of its part, and what makes its values."""

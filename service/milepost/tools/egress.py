@@ -63,7 +63,10 @@ class EgressError(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request. `bytes_max` bounds the answer's body, also after it was decompressed."""
+    """A request. `bytes_max` bounds the answer's body, also after it was decompressed.
+
+    With `cut` no more of the body is read than that, as it comes; else a longer one is refused.
+    """
 
     method: str
     url: URL
@@ -71,6 +74,7 @@ class Outgoing:
     body: bytes | None = None
     timeout_s: float = TIMEOUT_S
     bytes_max: int = RESPONSE_BYTES_MAX
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +293,8 @@ def _next(asked: Outgoing, status: int, location: str) -> URL:
 
 async def _read(answer: aiohttp.ClientResponse, asked: Outgoing) -> bytes:
     """Return the body, decompressed; stop as soon as it is too large."""
+    if asked.cut:
+        return await _beginning(answer, asked.bytes_max)
     coding = answer.headers.get("content-encoding", "identity").strip().lower()
     inflater = zlib.decompressobj(_INFLATED[coding]) if coding in _INFLATED else None
     if inflater is None and coding not in {"identity", ""}:
@@ -306,6 +312,16 @@ async def _read(answer: aiohttp.ClientResponse, asked: Outgoing) -> bytes:
     if inflater and parts and not inflater.eof:
         raise EgressError(f"{asked.url.host} answered in broken {coding}: it breaks off")
     return b"".join(parts)
+
+
+async def _beginning(answer: aiohttp.ClientResponse, size: int) -> bytes:
+    """Return the first bytes of the body, as they come."""
+    body = b""
+    async for chunk in answer.content.iter_any():
+        body += chunk
+        if len(body) >= size:
+            break
+    return body[:size]
 
 
 def _unreachable(url: URL, error: Exception) -> EgressError:

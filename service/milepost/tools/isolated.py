@@ -29,6 +29,7 @@ from milepost.tools.definition import Tool
 from milepost.tools.emitting import Emitter
 from milepost.tools.home import Home, found
 from milepost.tools.offspring import MARK, kill_marked
+from milepost.tools.pending import Stash, Stashed, stashing
 from milepost.tools.raised import told
 from milepost.tools.results import RESULT_CHARS_MAX
 
@@ -75,6 +76,10 @@ class _Voice:
             piece = memoryview(content or b"")[start : start + PIECE_BYTES]
             encoded = base64.b64encode(piece).decode()
             self.say({"content_of": artifact.id, "base64": encoded})
+
+    def stashed(self, stashed: Stashed) -> None:
+        """Hand over what the call has put off."""
+        self.say({"stashed": asdict(stashed)})
 
     def log(self, _: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
         """Have the service log it, which masks what must not be read."""
@@ -147,13 +152,15 @@ class Isolated:
         known = request["context"]
         approval = known.pop("approval")
         voice = self._voice
-        with collecting(voice.artifact) as emissions:
+        stash = Stash(**request["stash"], pass_on=voice.stashed)
+        with collecting(voice.artifact) as emissions, stashing(stash):
             context = ToolContext(
                 **known,
                 approval=approval and Approved(**approval),
                 progress=voice.progress,
                 emit=Emitter(voice.event),
                 emit_artifact=emissions.emit,
+                stash_pending=stash.put,
                 log=structlog.wrap_logger(
                     None, processors=[structlog.processors.format_exc_info, voice.log]
                 ),

@@ -20,6 +20,7 @@ from milepost.tools.context import ToolContext
 from milepost.tools.definition import Tool
 from milepost.tools.home import Home, home_of
 from milepost.tools.offspring import MARK, kill_marked, new_mark
+from milepost.tools.pending import current
 
 PROCESSES_MAX = 4
 ANSWER_BYTES_MAX = 4_194_304
@@ -174,6 +175,15 @@ class _Process:
                 case {"log": {"level": str(level), "event": str(event), "fields": dict(fields)}}:
                     log = getattr(context.logger, level if level in _LEVELS else "info")
                     log(event, **fields)
+                case {
+                    "stashed": {
+                        "kind": str(kind),
+                        "preview": str(preview),
+                        "args": dict(args),
+                        "ttl_s": int() | float() as ttl_s,
+                    }
+                }:
+                    context.stash_pending(kind, preview, args, ttl_s)
                 case {"artifact": dict(told), "size": int() | None as size}:
                     await arrivals.tell(told, size)
                 case {"content_of": str(named), "base64": str(encoded)}:
@@ -233,6 +243,7 @@ def _request(
     known: dict[str, Any] = {name: getattr(context, name) for name in _PLAIN}
     known["metadata"] = dict(context.metadata)
     known["approval"] = context.approval and asdict(context.approval)
+    stash = current()
     return {
         "path": sys.path,
         "home": asdict(home),
@@ -240,6 +251,7 @@ def _request(
         "parameters": None if tool.parameters is None else tool.schema.parameters,
         "arguments": arguments,
         "context": known,
+        "stash": {"room": stash.room, "taken": stash.taken},
     }
 
 

@@ -49,7 +49,15 @@ class Registry:
     def add(self, *tools: Tool) -> None:
         """Add `tools`; ToolValidationError for a name that is taken, and then none is added."""
         added: dict[str, Tool] = {}
+        kinds = {tool.executes for tool in self if tool.executes}
         for tool in tools:
+            if tool.executes in kinds:
+                raise ToolValidationError(
+                    f"there is an executor of {tool.executes!r} already; of each kind there is one",
+                    code=INVALID_TOOL,
+                )
+            if tool.executes:
+                kinds.add(tool.executes)
             if tool.name in self._tools or tool.name in added:
                 raise ToolValidationError(
                     f"there is a tool {tool.name!r} already; rename one: @tool(name=...)",
@@ -82,17 +90,26 @@ class Registry:
         self.add(*other)
         return self
 
+    def executor(self, kind: str) -> Tool | None:
+        """Return what executes confirmed actions of this kind, None where nothing does."""
+        return next((tool for tool in self if tool.executes == kind), None)
+
     def repeat_allowed(self) -> frozenset[str]:
         """Return the tools that may be called again and again with the same arguments."""
         return frozenset(tool.name for tool in self if tool.allow_repeat)
 
     def schemas(self, names: Iterable[str]) -> tuple[ToolSchema, ...]:
         """Return the schemas of `names`, made once per tool; an agent may name tools gone since."""
-        return tuple(self._tools[name].schema for name in names if name in self._tools)
+        return tuple(tool.schema for tool in self._offered(names))
 
     def projected(self, names: Iterable[str], vendor: Vendor) -> list[Mapping[str, Json]]:
         """Return `names` as `vendor` wants them declared, made once per tool."""
-        return [self._tools[name].projected(vendor) for name in names if name in self._tools]
+        return [tool.projected(vendor) for tool in self._offered(names)]
+
+    def _offered(self, names: Iterable[str]) -> Iterator[Tool]:
+        """Yield those that models may know of: people alone set executors off."""
+        found = (self._tools.get(name) for name in names)
+        return (tool for tool in found if tool is not None and tool.executes is None)
 
 
 def _bound(tool: Tool) -> Tool:

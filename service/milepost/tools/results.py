@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from milepost.core.errors import ToolError
 from milepost.core.json import DEPTH_MAX, Json, UnencodableError, clean, clean_text
 from milepost.tools.context import Progress, unheard
+from milepost.tools.lookup import Found
 from milepost.tools.typed_results import ToolResult, members
 
 RESULT_CHARS_MAX = 100_000
@@ -30,6 +31,8 @@ def to_result(value: object) -> Json:
     """
     if value is None or type(value) is str:
         return clean(_cut(value)) if value else value
+    if type(value) is Found:
+        return {"kind": Found.kind, "result": to_result(value.result)}  # Which has all the room.
     conversion = _Conversion()
     try:
         converted = clean(conversion.convert(value))

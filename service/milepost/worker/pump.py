@@ -141,4 +141,5 @@ def run_of(row: BatchRow, item: Item, ids: tuple[str, str], now_ms: int) -> NewR
         trace_parent=row.trace_parent,
         queued=Entry(RunQueued.type, now_ms, orjson.dumps(queued).decode()),
         scopes=row.scopes,
+        made_by=row.made_by,
     )

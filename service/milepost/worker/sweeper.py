@@ -9,20 +9,23 @@ import orjson
 
 from milepost.core.errors import MilepostError
 from milepost.core.events import RunCancelled, RunExpired
-from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.live.hub import OUTBOX_BELL, QUEUE_BELL, approvals_bell, inbox_bell
 from milepost.runtime.cancelling import cancel_child
 from milepost.runtime.child_runs import tell
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
 from milepost.store import (
-    approvals,
+    approval_times,
     budget_counters,
     children,
+    conversations,
     idempotency,
     log,
     queue,
+    rates,
     reservations,
     runs,
+    webhook_deliveries,
 )
 from milepost.store.runs import RunRow, StaleError
 from milepost.store.work import Work
@@ -90,8 +93,9 @@ class Sweeper:
         now = self._ports.clock()
         for _ in range(PAGES_MAX):
             expired = await self._expire(now)
+            reminded = await self._remind(now)
             acted = await self._act_on_due(now)
-            if max(expired, acted) < DUE_MAX:
+            if max(expired, reminded, acted) < DUE_MAX:
                 break
 
     async def reunite(self) -> None:
@@ -119,11 +123,17 @@ class Sweeper:
         return await self._in_parts(reservations.free, reservations.FREE_MAX)
 
     async def purge(self) -> int:
-        """Forget idempotency keys and counters of budgets that are past; return how many."""
+        """Forget keys of requests, messages and counters of budgets that are past; say how many.
+
+        What was sent to webhooks is forgotten, too, and how often calls were made.
+        """
         now, in_parts = self._ports.clock(), self._in_parts
         forgotten = await in_parts(lambda: idempotency.purge(now), idempotency.PURGE_MAX)
+        heard = await in_parts(lambda: conversations.purge(now), conversations.PURGE_MAX)
         past = await in_parts(lambda: budget_counters.purge(now), budget_counters.PURGE_MAX)
-        return forgotten + past
+        sent = await in_parts(lambda: webhook_deliveries.purge(now), webhook_deliveries.PURGE_MAX)
+        marked = await in_parts(lambda: rates.purge(now), rates.PURGE_MAX)
+        return forgotten + heard + past + sent + marked
 
     async def _in_parts(self, work: Callable[[], Work[int]], most: int) -> int:
         """Do so much of the work in a transaction, lest anybody waits for it; return how much."""
@@ -136,12 +146,22 @@ class Sweeper:
         return total
 
     async def _expire(self, now: int) -> int:
-        """Close approvals that nobody answered in time; return how many there were."""
-        expired = await self._ports.store.write(approvals.expire_due(now, DUE_MAX))
-        for _, run_id in expired:
+        """Do with what nobody answered in time as its terms say; return of how many runs."""
+        told = await self._ports.store.write(approval_times.expire_due(now, DUE_MAX))
+        for tenant, run_id in told:
+            self._ports.hub.ring(approvals_bell(tenant))
             self._ports.hub.ring(inbox_bell(run_id))
             self._ports.hub.ring(QUEUE_BELL)
-        return len(expired)
+        return len(told)
+
+    async def _remind(self, now: int) -> int:
+        """Remind people of what has waited for long; return of how many questions."""
+        reminded = await self._ports.store.write(approval_times.remind_due(now, DUE_MAX))
+        for row in reminded:
+            self._ports.hub.ring(approvals_bell(row.tenant))
+        if reminded:
+            self._ports.hub.chime(OUTBOX_BELL)
+        return len(reminded)
 
     async def _act_on_due(self, now: int) -> int:
         """Do what runs are due for; return how many there were."""

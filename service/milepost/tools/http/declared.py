@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from milepost.core.json import Json
-from milepost.core.repetition import ToolEffect
 from milepost.tools.declaration import (
     Declaration,
+    DeclaredEffect,
     Description,
     Headers,
     HttpUrl,
@@ -43,7 +43,7 @@ class HttpToolSpec(Declaration):
     body: dict[str, Any] | list[Any] | None = None
     result: Pointer = ""
     timeout_s: TimeoutS = 30.0
-    effect: ToolEffect | None = None
+    effect: DeclaredEffect | None = None
     requires_approval: bool = False
 
     @field_validator("url")

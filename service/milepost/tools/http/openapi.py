@@ -9,9 +9,9 @@ from pydantic import Field
 
 from milepost.core.errors import InvalidError
 from milepost.core.json import Json
-from milepost.core.repetition import ToolEffect
 from milepost.tools.declaration import (
     Declaration,
+    DeclaredEffect,
     Headers,
     HttpUrl,
     Patterns,
@@ -62,7 +62,7 @@ class OpenApiSpec(Declaration):
     operations: Patterns = Field(default_factory=list)
     headers: Headers = Field(default_factory=dict)
     timeout_s: TimeoutS = 30.0
-    effects: Annotated[dict[str, ToolEffect], Field(max_length=OPERATIONS_MAX)] = Field(
+    effects: Annotated[dict[str, DeclaredEffect], Field(max_length=OPERATIONS_MAX)] = Field(
         default_factory=dict
     )
     requires_approval: Patterns = Field(default_factory=list)

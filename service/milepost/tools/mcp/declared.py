@@ -4,8 +4,14 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
-from milepost.core.repetition import ToolEffect
-from milepost.tools.declaration import Declaration, Headers, HttpUrl, Patterns, TimeoutS
+from milepost.tools.declaration import (
+    Declaration,
+    DeclaredEffect,
+    Headers,
+    HttpUrl,
+    Patterns,
+    TimeoutS,
+)
 from milepost.tools.references import references_in
 
 Word = Annotated[str, Field(max_length=32_000)]
@@ -28,7 +34,7 @@ class McpServerSpec(Declaration):
     url: HttpUrl | None = None
     headers: Headers = Field(default_factory=dict)
     timeout_s: TimeoutS = 30.0
-    effect: ToolEffect = "once"
+    effect: DeclaredEffect = "once"
     trust_hints: bool = False
     tools: Patterns = Field(default_factory=list)
     requires_approval: Patterns = Field(default_factory=list)

@@ -1,0 +1,89 @@
+"""What waits in a chat, and what a message did, as the bridge to the chat reads it."""
+
+from typing import Any
+
+import orjson
+
+from milepost.core.codec import decode
+from milepost.core.events import ToolCallDenied, ToolCallFailed
+from milepost.core.pending import APPROVAL_KIND
+from milepost.live.frames import rfc3339
+from milepost.store import log, pending, runs
+from milepost.store.approvals import ApprovalRow
+from milepost.store.conversations import Delivery
+from milepost.store.pending import PendingRow
+from milepost.store.runs import RunRow
+from milepost.store.work import Work
+from milepost.tools.pending import prompt_for
+
+_SAYINGS = {
+    "expired": "It is too late for that: the time to answer has run out, and nothing was done.",
+    "digest_mismatch": "What was to be confirmed has changed since, so nothing was done.",
+    "no_executor": "That cannot be carried out here, so nothing was done.",
+    "nothing_pending": "There is nothing to answer.",
+    "ignored": "That is no answer to what was asked, and nothing was done.",
+    "kind_mismatch": "Something else waits for an answer by now, and nothing was done.",
+}
+
+
+def show_pending(row: PendingRow | ApprovalRow | None) -> dict[str, Any] | None:
+    """Return what waits for the user."""
+    if row is None:
+        return None
+    if isinstance(row, ApprovalRow):
+        kind, prompt = APPROVAL_KIND, prompt_for(row.preview, _seconds(row))
+    else:
+        kind, prompt = row.kind, row.user_prompt
+    return {
+        "id": row.id,
+        "kind": kind,
+        "preview": row.preview,
+        "digest": row.digest,
+        "expires_at": rfc3339(row.expires_ms),
+        "user_prompt": prompt,
+    }
+
+
+def _seconds(row: ApprovalRow) -> float:
+    return max(0, row.expires_ms - row.created_ms) // 1000
+
+
+def came_of(tenant: str, done: Delivery) -> Work[tuple[str, str | None]]:
+    """Return a message's outcome and what the user is told, as far as there is anything yet."""
+    if done.run_id is None:
+        return done.outcome, (yield from _saying(tenant, done))
+    row = yield from runs.find(tenant, done.run_id)
+    if done.outcome == "confirmed" and (failure := (yield from _failure(tenant, done, row))):
+        return "failed", failure
+    said = _text(row)
+    if said is None and done.outcome == "cancelled":
+        said = yield from _saying(tenant, done)
+    return done.outcome, said
+
+
+def _saying(tenant: str, done: Delivery) -> Work[str | None]:
+    if done.outcome != "cancelled":
+        return _SAYINGS.get(done.outcome)
+    dropped = yield from pending.find(tenant, done.pending_id or "")
+    return f"Cancelled: {dropped.preview}" if dropped else "Cancelled."
+
+
+def _text(row: RunRow) -> str | None:
+    output = orjson.loads(row.outcome or "{}").get("output") or {}
+    return output.get("text") or None
+
+
+def _failure(tenant: str, done: Delivery, row: RunRow) -> Work[str | None]:
+    """Return why what was confirmed came to nothing; None where it did not, or is under way."""
+    executed = yield from pending.find(tenant, done.pending_id or "")
+    if executed is None or row.ended_ms is None:
+        return None
+    for entry in (yield from log.read_all(tenant, row.id)):
+        match decode(entry.type, entry.data):
+            case ToolCallFailed(error=error):
+                return error.message
+            case ToolCallDenied(reason=reason):
+                return f"It was refused: {reason}"
+            case _:
+                pass  # How it came to that is in the run's log.
+    return None if row.status == "completed" else f"It came to nothing: the run is {row.status}."

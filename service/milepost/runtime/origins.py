@@ -1,0 +1,150 @@
+"""Where a log's events come from: the loop decides on some, and the world brings the others."""
+
+from typing import Literal
+
+from milepost.core.bounds import OWN
+from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    ArtifactCreated,
+    BudgetExceeded,
+    BudgetWarning,
+    CacheHit,
+    ChildRunEnded,
+    ChildRunStarted,
+    Custom,
+    Event,
+    Failure,
+    GuardrailTriggered,
+    InputScreened,
+    InputScreening,
+    LoopDetected,
+    MessageAborted,
+    MessageCompleted,
+    MessageStarted,
+    ModelFellBack,
+    ModelRetried,
+    PolicyDecided,
+    ReasoningCompleted,
+    RunCancelled,
+    RunCancelling,
+    RunCompleted,
+    RunExpired,
+    RunFailed,
+    RunFailing,
+    RunForked,
+    RunIncomplete,
+    RunQueued,
+    RunResumed,
+    RunRetried,
+    RunRetrying,
+    RunStarted,
+    RunWaiting,
+    SessionLoaded,
+    StepCompleted,
+    StepStarted,
+    StructuredRetried,
+    ToolCallChecked,
+    ToolCallCompleted,
+    ToolCallCounted,
+    ToolCallCounting,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallInterrupted,
+    ToolCallRequested,
+    ToolCallScreened,
+    ToolCallScreening,
+    ToolCallStarted,
+    ToolResultCompressed,
+    ToolResultCompressing,
+)
+from milepost.core.state import CallStatus, State
+from milepost.runtime.calls import TOO_MANY
+from milepost.runtime.settle import GIVEN_UP
+
+Origin = Literal["world", "loop", "either"]
+
+HANDOVERS = (RunQueued, RunForked, RunStarted, RunResumed, RunRetrying)
+"""Behind these nobody has decided on anything yet."""
+
+
+def origin_of(event: Event, state: State) -> Origin:
+    """Return who may have written the event in this state.
+
+    `either`: the loop, if it decides on just that, and else the world.
+    """
+    match event:
+        case (
+            InputScreening()
+            | StepStarted()
+            | StepCompleted()
+            | MessageStarted()
+            | ModelRetried()
+            | StructuredRetried()
+            | LoopDetected()
+            | PolicyDecided()
+            | ToolCallScreening()
+            | ToolCallCounting()
+            | ToolCallStarted()
+            | ToolCallDenied()
+            | ToolCallInterrupted()
+            | ToolResultCompressing()
+            | ApprovalRequested()
+            | RunWaiting()
+            | RunCompleted()
+            | RunIncomplete()
+            | RunFailed()
+        ):
+            return "loop"
+        case BudgetWarning(budget) | BudgetExceeded(budget):
+            return "loop" if budget == OWN else "world"
+        case RunExpired(limit):
+            return "either" if limit == "deadline" else "loop"
+        case ToolCallFailed(call_id, error):
+            return _of_failure(error, state.calls[call_id].status)
+        case ToolCallCompleted(call_id):
+            decided = state.calls[call_id].status is CallStatus.HAPPENED
+            return "loop" if decided else "world"
+        case MessageAborted() | ApprovalWithdrawn() | RunCancelled() | RunFailing():
+            return "either"
+        case (
+            RunQueued()
+            | RunForked()
+            | RunStarted()
+            | RunResumed()
+            | RunRetrying()
+            | RunRetried()
+            | RunCancelling()
+            | SessionLoaded()
+            | InputScreened()
+            | MessageCompleted()
+            | ReasoningCompleted()
+            | ModelFellBack()
+            | CacheHit()
+            | ToolCallRequested()
+            | ToolCallScreened()
+            | ToolCallCounted()
+            | ToolCallChecked()
+            | ToolResultCompressed()
+            | ArtifactCreated()
+            | Custom()
+            | GuardrailTriggered()
+            | ChildRunStarted()
+            | ChildRunEnded()
+            | ApprovalDecided()
+            | ApprovalExpired()
+            | ApprovalEscalated()
+        ):
+            return "world"
+
+
+def _of_failure(error: Failure, status: CallStatus) -> Origin:
+    """Tools fail, and clients' and children's calls; what has not begun was rejected or skipped."""
+    if error.code == TOO_MANY.code:
+        return "world"
+    if status in {CallStatus.STARTED, CallStatus.AWAITED} or error.code == GIVEN_UP.code:
+        return "either"
+    return "loop"

@@ -1,0 +1,44 @@
+"""The secrets that webhooks sign with: how they are made, kept and read."""
+
+import secrets
+
+from milepost.core.errors import ConfigurationError
+from milepost.core.webhooks import PREFIX, SECRET_BYTES, key_of, secret_of, signature
+from milepost.runtime.secrets import Vault
+from milepost.store.webhooks import WebhookRow
+
+
+def new_secret() -> str:
+    """Return a secret that nobody can guess. It is shown once."""
+    return secret_of(secrets.token_bytes(SECRET_BYTES))
+
+
+def kept(vault: Vault, tenant: str, webhook_id: str, secret: str) -> str:
+    """Return what is stored of a secret: sealed, or itself where there is no key to seal with.
+
+    It must be read again to sign, so a hash would not do. Without a secret key it stands in the
+    database in the clear, which gives whoever reads that no more than the events it signs.
+    """
+    return vault.seal(tenant, webhook_id, secret) if vault.has_key else secret
+
+
+def signatures(vault: Vault, row: WebhookRow, message_id: str, time_ms: int, body: bytes) -> str:
+    """Return the header: the signature of each secret that is valid now, the newest first.
+
+    Raises `ConfigurationError` for one that was sealed with another key than the present one.
+    """
+    stored = [row.secret]
+    if row.secret_before is not None and time_ms < (row.secret_before_until_ms or 0):
+        stored.append(row.secret_before)
+    keys = [_key(vault, row, each) for each in stored]
+    return " ".join(signature(key, message_id, time_ms // 1000, body) for key in keys)
+
+
+def _key(vault: Vault, row: WebhookRow, stored: str) -> bytes:
+    secret = stored if stored.startswith(PREFIX) else vault.open(row.tenant, row.id, stored)
+    key = key_of(secret)
+    if key is None:
+        raise ConfigurationError(
+            f"the secret of webhook {row.id} is none; rotate it", code="secret_unreadable"
+        )
+    return key

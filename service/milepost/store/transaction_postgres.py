@@ -1,0 +1,82 @@
+"""A transaction in Postgres that stays open, on a connection of its own meanwhile."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from milepost.store.dialect import DialectName
+from milepost.store.transaction import (
+    FINISH_S,
+    ROWS_MAX,
+    Row,
+    StatementRefusedError,
+    as_rows,
+    rendered,
+)
+from milepost.store.work import Work
+
+T = TypeVar("T")
+
+_DIALECT: DialectName = "postgresql"
+_SETTINGS = ("statement_timeout", "idle_in_transaction_session_timeout")
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+Run = Callable[[Connection, Work[Any]], Awaitable[Any]]
+"""Drives work on a connection."""
+Translated = Callable[[], AbstractContextManager[object]]
+"""Turns the driver's errors into the store's."""
+
+
+class PostgresTransaction:
+    """One transaction on `connection`; the server ends it itself if nobody else does."""
+
+    def __init__(
+        self, connection: Connection, limit_s: float, run: Run, translated: Translated
+    ) -> None:
+        self._connection = connection
+        self._limit_ms = str(round((limit_s + FINISH_S) * 1000))
+        self._run = run
+        self._translated = translated
+
+    async def begin(self) -> None:
+        """Begin it, with settings that end with it."""
+        settings = ", ".join(f"set_config('{name}', %s, true)" for name in _SETTINGS)
+        async with self._connection.pipeline():
+            await self._connection.execute(b"BEGIN")
+            values = [self._limit_ms] * len(_SETTINGS)
+            await self._connection.execute(f"SELECT {settings}".encode(), values)
+
+    async def execute(self, sql: str, parameters: Mapping[str, Any]) -> list[Row]:
+        """Run a statement of somebody else's. Raises `StatementRefusedError`."""
+        written, values = rendered(sql, parameters, _DIALECT)
+        try:
+            # A pipeline takes one statement at a time, so that no COMMIT hides behind another.
+            async with self._connection.pipeline():
+                cursor = await self._connection.execute(written.encode(), values)
+            if cursor.description is None:
+                return []
+            names = [column.name for column in cursor.description]
+            return as_rows(names, await cursor.fetchmany(ROWS_MAX + 1))
+        except psycopg.Error as error:
+            raise StatementRefusedError(f"the database refused a statement: {error}") from error
+
+    async def work(self, work: Work[T]) -> T:
+        """Do work of the store's own within it."""
+        with self._translated():
+            result: T = await self._run(self._connection, work)
+            return result
+
+    async def commit(self) -> None:
+        """Make all of it durable."""
+        with self._translated():
+            await self._connection.execute(b"COMMIT")
+
+    async def leave(self) -> None:
+        """Roll back what was not committed."""
+        connection = self._connection
+        if connection.closed or connection.info.transaction_status is TransactionStatus.IDLE:
+            return
+        await connection.execute(b"ROLLBACK")

@@ -1,0 +1,224 @@
+"""The dispatcher: sends what is in the outbox to webhooks, in every process, without a leader.
+
+It claims before it sends and writes down what came of it afterwards. Whoever dies in between leaves
+a claim that lapses: then another sends the same under the same id, so that nothing is lost, and a
+receiver that looks at ids takes nothing twice.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from yarl import URL
+
+from milepost.core.errors import ConfigurationError, MilepostError, NotFoundError
+from milepost.core.webhooks import wait_ms
+from milepost.live.hub import OUTBOX_BELL
+from milepost.runtime.journal import Ports
+from milepost.runtime.secrets import Vault
+from milepost.runtime.webhook_messages import ErasedError, Messages
+from milepost.runtime.webhook_secrets import signatures
+from milepost.store import outbox, webhook_deliveries, webhooks
+from milepost.store.webhook_deliveries import Attempt, DeliveryRow
+from milepost.store.webhooks import WebhookRow
+from milepost.store.work import Work
+from milepost.telemetry.logs import logger
+from milepost.tools.egress import Egress, EgressError, Incoming, Outgoing
+
+LEASE_MS = 60_000
+TIMEOUT_S = 10.0
+EXCERPT_BYTES = 1_024
+IN_FLIGHT_MAX = 64
+IN_FLIGHT_TENANT_MAX = 16
+IN_FLIGHT_WEBHOOK_MAX = 4
+PAGES_MAX = 10
+PACE_S = 0.02
+IDLE_PACE_S = 0.25
+POLL_S = 1.0
+
+GONE = 410
+BROKEN = "the message could not be made; the log of the service says why"
+USER_AGENT = "Milepost-Webhooks/1"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What sending needs: who writes the bodies, the secrets' vault, and the way out."""
+
+    messages: Messages
+    vault: Vault
+    egress: Egress
+
+
+class Dispatcher:
+    """Sends deliveries that are due. An endpoint that is slow holds up nobody but itself."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        post: Post,
+        *,
+        poll_s: float = POLL_S,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._ports = ports
+        self._post = post
+        self._poll_s = poll_s
+        self._chance = chance
+        self._to_webhook: Counter[str] = Counter()
+        self._of_tenant: Counter[str] = Counter()
+        self._log = logger("webhooks")
+
+    async def run(self) -> None:
+        """Send until cancelled, at a pace at which what happens together is seen together."""
+        with self._ports.hub.bell(OUTBOX_BELL) as rung:
+            async with asyncio.TaskGroup() as sending:
+                while True:
+                    rung.clear()
+                    taken = await self._try(self.take(), [])
+                    for row in taken:
+                        task = sending.create_task(self._try(self.send(row), None))
+                        task.add_done_callback(lambda _: rung.set())
+                    await asyncio.sleep(PACE_S if taken else IDLE_PACE_S)
+                    await self._rest(rung)
+
+    async def take(self) -> list[DeliveryRow]:
+        """Claim what is due, as much as there is room for. Each is to be handed to `send`."""
+        store = self._ports.store
+        for _ in range(PAGES_MAX):
+            if not await store.read(outbox.waits()):
+                break
+            now = self._ports.clock()
+            if await store.write(webhook_deliveries.fan_out(now)) < outbox.TAKE_MAX:
+                break
+        wanted = await self._wanted()
+        if not wanted:
+            return []
+        claim = webhook_deliveries.claim(wanted, lease_ms=LEASE_MS, now_ms=self._ports.clock())
+        taken = await store.write(claim)
+        self._to_webhook.update(row.webhook_id for row in taken)
+        self._of_tenant.update(row.tenant for row in taken)
+        return taken
+
+    async def send(self, row: DeliveryRow) -> None:
+        """Send what was claimed, and write down what came of it."""
+        try:
+            await self._send(row)
+        except MilepostError:
+            raise  # The store was away: the claim lapses, and then it is sent.
+        except Exception:
+            self._log.exception("a message could not be made", delivery=row.id)
+            await self._again(row, Attempt(self._ports.clock(), 0, error=BROKEN))
+        finally:
+            self._to_webhook -= Counter({row.webhook_id: 1})
+            self._of_tenant -= Counter({row.tenant: 1})
+
+    async def _wanted(self) -> dict[str, int]:
+        """Return how many deliveries of each webhook there is room for."""
+        busy = [each for each, count in self._to_webhook.items() if count >= IN_FLIGHT_WEBHOOK_MAX]
+        found = await self._ports.store.read(webhook_deliveries.ready(busy, self._ports.clock()))
+        random.shuffle(found)  # Where room is scarce, none is always the first.
+        room, of_tenant = IN_FLIGHT_MAX - self._of_tenant.total(), Counter(self._of_tenant)
+        wanted: dict[str, int] = {}
+        for each in found:
+            most = min(
+                room,
+                IN_FLIGHT_WEBHOOK_MAX - self._to_webhook[each.webhook_id],
+                IN_FLIGHT_TENANT_MAX - of_tenant[each.tenant],
+            )
+            if most > 0:
+                wanted[each.webhook_id] = most
+                of_tenant[each.tenant] += most
+                room -= most
+        return wanted
+
+    async def _send(self, row: DeliveryRow) -> None:
+        started_ms, began_s = self._ports.clock(), time.monotonic()
+
+        def attempt(**came: str | int | None) -> Attempt:
+            took_ms = round((time.monotonic() - began_s) * 1000)
+            return Attempt(started_ms, took_ms, **came)  # type: ignore[arg-type]  # by its names
+
+        try:
+            hook = await self._ports.store.read(webhooks.find(row.tenant, row.webhook_id))
+            body = await self._post.messages.body(row, hook)
+            answer = await self._post.egress.fetch(self._outgoing(row, hook, body, started_ms))
+        except NotFoundError:
+            return  # The webhook was deleted, and the delivery with it.
+        except ErasedError as error:
+            await self._settle(webhook_deliveries.failed(row, attempt(error=str(error)), None))
+        except (EgressError, ConfigurationError) as error:
+            await self._again(row, attempt(error=str(error)))
+        else:
+            await self._answered(row, answer, attempt)
+
+    def _outgoing(self, row: DeliveryRow, hook: WebhookRow, body: bytes, now_ms: int) -> Outgoing:
+        headers = {
+            "content-type": "application/json",
+            "user-agent": USER_AGENT,
+            "webhook-id": row.id,
+            "webhook-timestamp": str(now_ms // 1000),
+            "webhook-signature": signatures(self._post.vault, hook, row.id, now_ms, body),
+        }
+        return Outgoing(
+            "POST",
+            URL(hook.url),
+            headers,
+            body,
+            timeout_s=TIMEOUT_S,
+            bytes_max=EXCERPT_BYTES,
+            cut=True,
+        )
+
+    async def _answered(
+        self, row: DeliveryRow, answer: Incoming, attempt: Callable[..., Attempt]
+    ) -> None:
+        told = attempt(status=answer.status, excerpt=answer.text.replace("\x00", "\ufffd"))
+        if answer.status // 100 == 2:
+            await self._settle(webhook_deliveries.delivered(row, told))
+        elif answer.status == GONE:
+            await self._settle(_gone(row, told))
+            self._log.warning("a webhook is gone, and disabled", webhook=row.webhook_id)
+        else:
+            await self._again(row, told)
+
+    async def _again(self, row: DeliveryRow, attempt: Attempt) -> None:
+        wait = wait_ms(row.failures + 1, self._chance())
+        if wait is None:
+            self._log.warning("a delivery is dead", webhook=row.webhook_id, delivery=row.id)
+        await self._settle(webhook_deliveries.failed(row, attempt, wait))
+
+    async def _settle(self, work: Work[bool]) -> None:
+        await self._ports.store.write(work)
+
+    async def _try(self, turn: Awaitable[T], otherwise: T) -> T:
+        """Return what comes of a turn; one that fails keeps none of the others from theirs."""
+        try:
+            return await turn
+        except MilepostError as error:
+            self._log.warning("a turn failed", error=str(error))
+        except Exception:
+            self._log.exception("a turn failed")
+        return otherwise
+
+    async def _rest(self, rung: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._poll_s * random.uniform(0.8, 1.0)):  # noqa: S311
+                await rung.wait()
+        except TimeoutError:
+            return
+
+
+def _gone(row: DeliveryRow, attempt: Attempt) -> Work[bool]:
+    """Let the delivery be dead, and disable the webhook that said so."""
+    settled = yield from webhook_deliveries.failed(row, attempt, None)
+    if settled:
+        reason = "it answered 410 Gone"
+        yield from webhooks.disable(row.tenant, row.webhook_id, reason, attempt.time_ms)
+    return settled

@@ -1,0 +1,388 @@
+"""`/v1/approvals` where rules say how people are asked, over HTTP."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.asking import ARGUMENTS, DEMO, decide, ended, events, mails, parked
+from tests.api.serving import KeyedService
+
+EDITED = {"to": "bob@example.com", "subject": "lunch", "body": "hello"}
+
+
+async def ruled(client: httpx2.AsyncClient, **terms: Any) -> httpx2.AsyncClient:
+    """Give the client's tenant an agent that asks for mails by these terms."""
+    policy = {"ask": [{"tool": "send_email", **terms}], "allow": ["*"]}
+    answer = await client.post("/v1/agents", json={**DEMO, "name": "ruled", "policy": policy})
+    assert answer.status_code == 201, answer.text
+    return client
+
+
+async def asked_by(client: httpx2.AsyncClient, **changes: Any) -> dict[str, Any]:
+    return await parked(client, agent="ruled", **changes)
+
+
+async def shown(client: httpx2.AsyncClient, asked: dict[str, Any]) -> dict[str, Any]:
+    approval: dict[str, Any] = (await client.get(f"/v1/approvals/{asked['id']}")).json()
+    return approval
+
+
+async def acts(client: httpx2.AsyncClient, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    answer = await client.get(f"/v1/audit?target={asked['id']}&order=asc")
+    found: list[dict[str, Any]] = answer.json()["data"]
+    return found
+
+
+async def refusal(
+    client: httpx2.AsyncClient, asked: dict[str, Any], decision: str, **more: Any
+) -> tuple[int, str]:
+    answer = await decide(client, asked, decision, **more)
+    return answer.status_code, answer.json()["code"]
+
+
+async def test_an_approval_shows_how_people_are_asked(client: httpx2.AsyncClient) -> None:
+    await ruled(client, required=2, approvers=["user:ann", "scope:finance"], remind_s=60)
+
+    asked = await asked_by(client, user="cas")
+
+    assert (asked["kind"], asked["required"], asked["escalated"]) == ("call", 2, False)
+    assert asked["terms"] == {
+        "approvers": ["user:ann", "scope:finance"],
+        "self_approval": True,
+        "ttl_s": None,
+        "on_timeout": "deny",
+        "escalate_to": [],
+        "remind_s": 60.0,
+    }
+    assert asked["requester"] == {"key": "local", "user": "cas"}
+    assert asked["remind_at"] is not None
+    assert (asked["votes"], asked["diff"], asked["version"]) == ([], None, 1)
+
+
+async def test_one_reads_what_was_said_before_and_what_one_may_answer(
+    client: httpx2.AsyncClient,
+) -> None:
+    asked = await parked(client)
+
+    approval = await shown(client, asked)
+
+    [said] = approval["context"]
+    assert (said["role"], "ann@example.com" in said["text"]) == ("user", True)
+    assert (approval["can_decide"], approval["answers"]) == (True, ["approve", "deny"])
+    await decide(client, asked, "deny")
+    assert (await shown(client, asked))["answers"] == []
+
+
+async def test_an_edit_shows_what_it_changed(client: httpx2.AsyncClient) -> None:
+    asked = await parked(client)
+
+    answer = await decide(client, asked, "approve", arguments=EDITED)
+
+    assert answer.json()["diff"] == [
+        {"path": "/to", "from": "ann@example.com", "to": "bob@example.com"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decision", "more", "pointer"),
+    [
+        ("happened", {}, "/decision"),
+        ("stop", {}, "/decision"),
+        ("approve", {"result": 7}, "/result"),
+        ("deny", {"remember": {"for": "session", "ttl_s": 60}}, "/remember"),
+        ("approve", {"remember": {"for": "ever", "ttl_s": 60}}, "/remember/for"),
+        ("approve", {"remember": {"for": "session"}}, "/remember/ttl_s"),
+    ],
+)
+async def test_what_does_not_answer_the_question_is_refused_in_its_place(
+    client: httpx2.AsyncClient, decision: str, more: dict[str, Any], pointer: str
+) -> None:
+    asked = await parked(client)
+
+    answer = await decide(client, asked, decision, **more)
+
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+    assert await shown(client, asked) | asked == await shown(client, asked)
+
+
+# --- Quorum and approvers -------------------------------------------------------------------
+
+
+async def test_several_people_must_agree_and_each_is_seen_to_have(
+    keyed: KeyedService, tmp_path: Path
+) -> None:
+    await ruled(keyed.acme, required=2)
+    asked = await asked_by(keyed.acme)
+    ann, also_ann, bob = [
+        await keyed.holding("approvals:decide", subject=name) for name in ("ann", "ann", "bob")
+    ]
+
+    assert await refusal(ann, asked, "approve") == (422, "digest_required")
+    first = (await decide(ann, asked, "approve", digest=asked["digest"])).json()
+    twice = (await decide(also_ann, asked, "approve", digest=asked["digest"])).json()
+    second = (await decide(bob, asked, "approve", digest=asked["digest"])).json()
+
+    await ended(keyed.acme, asked["run_id"])
+    assert (first["status"], len(first["votes"])) == ("pending", 1)
+    assert first["votes"][0]["person"] == "user:ann"
+    assert (twice["status"], len(twice["votes"])) == ("pending", 1)
+    assert (second["status"], len(second["votes"])) == ("approved", 2)
+    assert len(mails(tmp_path)) == 1
+    actions = [act["action"] for act in await acts(keyed.acme, asked)]
+    assert actions == ["approval.voted", "approval.decided"]
+
+
+async def test_who_voted_may_think_again_while_it_is_open(
+    keyed: KeyedService, tmp_path: Path
+) -> None:
+    await ruled(keyed.acme, required=2)
+    asked = await asked_by(keyed.acme)
+    ann = await keyed.holding("approvals:decide", subject="ann")
+    await decide(ann, asked, "approve", digest=asked["digest"])
+
+    denied = (await decide(ann, asked, "deny", digest=asked["digest"])).json()
+
+    await ended(keyed.acme, asked["run_id"])
+    assert denied["status"] == "denied"
+    assert [vote["decision"] for vote in denied["votes"]] == ["deny"]
+    assert mails(tmp_path) == []
+
+
+async def test_only_whoever_is_named_may_answer_whatever_else_their_key_may(
+    keyed: KeyedService,
+) -> None:
+    await ruled(keyed.acme, approvers=["user:ann", "scope:finance"])
+    asked = await asked_by(keyed.acme)
+    ann = await keyed.holding("approvals:decide", subject="ann")
+    bob = await keyed.holding("approvals:decide", subject="bob")
+    desk = await keyed.holding("approvals:decide", "scope:finance")
+
+    assert await refusal(bob, asked, "approve") == (403, "not_an_approver")
+    assert await refusal(bob, asked, "deny") == (403, "not_an_approver")
+    assert await refusal(keyed.acme, asked, "approve") == (403, "not_an_approver")
+    assert (await shown(bob, asked))["can_decide"] is False
+    assert [(await shown(each, asked))["can_decide"] for each in (ann, desk)] == [True, True]
+    assert (await decide(desk, asked, "approve")).status_code == 200
+
+
+async def test_whoever_asked_for_the_run_does_not_approve_it(keyed: KeyedService) -> None:
+    await ruled(keyed.acme, self_approval=False)
+    ann = await keyed.holding("runs:write", "runs:read", "approvals:decide", subject="ann")
+    also_ann = await keyed.holding("approvals:decide", subject="ann")
+    bob = await keyed.holding("approvals:decide", subject="bob")
+    asked = await asked_by(ann)
+
+    assert await refusal(ann, asked, "approve") == (403, "self_approval")
+    assert await refusal(also_ann, asked, "approve") == (403, "self_approval")
+    assert (await shown(also_ann, asked))["answers"] == ["deny"]
+    mine = [
+        len((await each.get("/v1/approvals?mine=true&status=pending")).json()["data"])
+        for each in (ann, also_ann, bob)
+    ]
+    assert mine == [0, 0, 1]
+    assert (await decide(bob, asked, "approve")).status_code == 200
+
+
+async def test_whoever_asked_for_the_run_may_deny(keyed: KeyedService) -> None:
+    await ruled(keyed.acme, self_approval=False)
+    asked = await asked_by(keyed.acme)
+
+    assert await refusal(keyed.acme, asked, "approve") == (403, "self_approval")
+    assert (await decide(keyed.acme, asked, "deny")).json()["status"] == "denied"
+
+
+# --- Always for this session ----------------------------------------------------------------
+
+
+async def test_a_yes_for_the_session_is_not_asked_for_again_until_it_is_taken_back(
+    client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    session = (await client.post("/v1/sessions", json={})).json()["id"]
+    asked = await parked(client, session_id=session)
+    remember = {"for": "session", "ttl_s": 600, "arguments": "same"}
+    await decide(client, asked, "approve", remember=remember)
+    await ended(client, asked["run_id"])
+
+    again = {"agent": "demo", "input": "Send a mail to ann@example.com about lunch saying hello"}
+    second = (await client.post("/v1/runs", json={**again, "session_id": session})).json()["id"]
+    await ended(client, second)
+    [grant] = (await client.get(f"/v1/grants?session_id={session}")).json()["data"]
+    elsewhere = await parked(client)
+
+    assert (grant["approval_id"], grant["digest"]) == (asked["id"], asked["digest"])
+    assert grant["active"] is True
+    assert len(mails(tmp_path)) == 2
+    assert elsewhere["status"] == "pending"
+    revoked = (await client.delete(f"/v1/grants/{grant['id']}")).json()
+    third = await parked(client, session_id=session)
+    assert (revoked["active"], third["status"]) == (False, "pending")
+
+
+async def test_one_of_several_votes_grants_nothing(client: httpx2.AsyncClient) -> None:
+    await ruled(client, required=2)
+    asked = await asked_by(client)
+
+    code = await refusal(
+        client, asked, "approve", digest=asked["digest"], remember={"for": "session", "ttl_s": 9}
+    )
+
+    assert code == (409, "not_rememberable")
+    assert (await client.get("/v1/grants")).json()["data"] == []
+
+
+# --- Silence, reminders and second thoughts -------------------------------------------------
+
+
+async def test_silence_goes_to_others_and_then_is_a_no(keyed: KeyedService, tmp_path: Path) -> None:
+    await ruled(
+        keyed.acme, approvers=["user:ann"], ttl_s=0.2, on_timeout="escalate",
+        escalate_to=["user:cas"],
+    )  # fmt: skip
+    asked = await asked_by(keyed.acme)
+
+    run = await ended(keyed.acme, asked["run_id"])
+
+    types = [event["type"] for event in await events(keyed.acme, asked["run_id"])]
+    approval = await shown(keyed.acme, asked)
+    assert run["status"] == "completed"
+    assert types.index("approval.escalated") < types.index("approval.expired")
+    assert types.count("approval.escalated") == types.count("approval.expired") == 1
+    assert (approval["status"], approval["escalated"]) == ("expired", True)
+    assert approval["terms"]["approvers"] == ["user:cas"]
+    assert mails(tmp_path) == []
+
+
+async def test_silence_may_end_the_run(client: httpx2.AsyncClient) -> None:
+    await ruled(client, ttl_s=0.05, on_timeout="fail")
+    asked = await asked_by(client)
+
+    run = await ended(client, asked["run_id"])
+
+    assert (run["status"], run["error"]["code"]) == ("failed", "approval_expired")
+
+
+async def test_a_question_is_taken_back_by_whoever_may_run(
+    keyed: KeyedService, tmp_path: Path
+) -> None:
+    await ruled(keyed.acme)
+    asked = await asked_by(keyed.acme)
+    path = f"/v1/approvals/{asked['id']}/withdraw"
+    reader = await keyed.holding("runs:read")
+    writer = await keyed.holding("runs:write")
+
+    assert (await reader.post(path, json={})).json()["code"] == "missing_scope"
+    assert (await keyed.globex.post(path, json={})).status_code == 404
+    taken = (await writer.post(path, json={"reason": "settled by phone"})).json()
+    again = (await writer.post(path, json={"reason": "settled by phone"})).json()
+
+    run = await ended(keyed.acme, asked["run_id"])
+    log = {event["type"]: event["data"] for event in await events(keyed.acme, asked["run_id"])}
+    [act] = await acts(keyed.acme, asked)
+    assert (taken["status"], taken["comment"]) == ("withdrawn", "settled by phone")
+    assert again == taken
+    assert run["status"] == "completed"
+    assert log["approval.withdrawn"]["reason"] == "settled by phone"
+    assert act["action"] == "approval.withdrawn"
+    assert mails(tmp_path) == []
+
+
+async def test_the_audit_trail_says_from_where_a_decision_came(client: httpx2.AsyncClient) -> None:
+    asked = await parked(client)
+    headers = {"user-agent": "inbox/1.0"}
+    body = {"decision": "approve", "digest": asked["digest"]}
+    await client.post(f"/v1/approvals/{asked['id']}/decision", json=body, headers=headers)
+
+    [act] = await acts(client, asked)
+
+    assert act["details"]["from"] == {"address": "127.0.0.1", "user_agent": "inbox/1.0"}
+    assert act["details"]["seen"]["arguments"] == ARGUMENTS
+    assert act["details"]["seen"]["digest"] == asked["digest"]
+
+
+# --- All or none ----------------------------------------------------------------------------
+
+
+def naming(*decisions: tuple[dict[str, Any], str]) -> dict[str, Any]:
+    return {
+        "mode": "all",
+        "decisions": [
+            {"approval_id": asked["id"], "decision": decision} for asked, decision in decisions
+        ],
+    }
+
+
+async def test_several_are_decided_together(client: httpx2.AsyncClient, tmp_path: Path) -> None:
+    first, second = await parked(client), await parked(client)
+    body = naming((second, "deny"), (first, "approve"))
+    headers = {"idempotency-key": "k-all"}
+
+    answer = await client.post("/v1/approvals/decisions", json=body, headers=headers)
+    again = await client.post("/v1/approvals/decisions", json=body, headers=headers)
+
+    await ended(client, first["run_id"])
+    statuses = [each["approval"]["status"] for each in answer.json()["data"]]
+    assert (answer.status_code, statuses) == (200, ["denied", "approved"])
+    assert again.headers["idempotency-replayed"] == "true"
+    assert [each["approval"]["status"] for each in again.json()["data"]] == statuses
+    assert len(mails(tmp_path)) == 1
+
+
+async def test_where_one_cannot_be_decided_none_is(
+    client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    first, second, third = [await parked(client) for _ in range(3)]
+    await decide(client, second, "deny")
+    missing = {"id": "apr_none"}
+    body = naming((first, "approve"), (second, "approve"), (missing, "deny"), (third, "happened"))
+
+    answer = await client.post("/v1/approvals/decisions", json=body)
+
+    told = answer.json()
+    assert (answer.status_code, told["code"]) == (409, "none_decided")
+    assert [each["problem"] and each["problem"]["code"] for each in told["data"]] == [
+        None, "approval_decided", "approval_not_found", "wrong_decision",
+    ]  # fmt: skip
+    assert told["data"][1]["problem"]["approval"]["status"] == "denied"
+    statuses = [(await shown(client, each))["status"] for each in (first, third)]
+    assert statuses == ["pending", "pending"]
+    assert await acts(client, first) == []
+    assert mails(tmp_path) == []
+
+
+async def test_two_who_decide_the_same_together_do_not_wait_for_each_other(
+    client: httpx2.AsyncClient,
+) -> None:
+    first, second = await parked(client), await parked(client)
+    bodies = [
+        naming((first, "deny"), (second, "deny")),
+        naming((second, "approve"), (first, "approve")),
+    ]
+
+    answers = await asyncio.gather(
+        *(client.post("/v1/approvals/decisions", json=body) for body in bodies)
+    )
+
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    statuses = {(await shown(client, each))["status"] for each in (first, second)}
+    assert len(statuses) == 1
+
+
+# --- Finding --------------------------------------------------------------------------------
+
+
+async def test_the_inbox_is_searched_by_kind_and_age(client: httpx2.AsyncClient) -> None:
+    asked = await parked(client)
+
+    async def found(**query: str) -> int:
+        return len((await client.get("/v1/approvals", params=query)).json()["data"])
+
+    assert await found(kind="call") == 1
+    assert await found(kind="outcome") == 0
+    assert await found(older_than_s="3600") == 0
+    assert await found(created_after=asked["created_at"]) == 0
+    assert await found(created_after="2020-01-01T00:00:00Z") == 1
+    assert await found(created_before="2020-01-01T00:00:00Z") == 0
+    assert await found(mine="true") == 1

@@ -1,0 +1,350 @@
+"""A call that may have acted: looked up, asked about or told of, and never simply made again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from milepost.core.agents import Agent
+from milepost.core.canonical import call_digest
+from milepost.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    RunFailed,
+    ToolCallChecked,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallInterrupted,
+    ToolCallStarted,
+)
+from milepost.core.guardrails import Guardrails, TopicsRail
+from milepost.core.repetition import OnUnknown
+from milepost.providers.scripted import Scripted, calling, saying
+from milepost.store.approvals import ApprovalRow
+from milepost.tools import Absent, Found, ToolContext, Unknown, tool
+from tests.runtime.workshop import ASK, TIMEOUT_S, Workshop, in_background, of
+
+
+class Till:
+    """A tool that dies over its first attempt, whether it has acted by then or not."""
+
+    def __init__(self, **options: Any) -> None:
+        self.keys: list[str] = []
+        self._began = asyncio.Event()
+
+        @tool(**{"name": "pay", "effect": "once", **options})
+        async def pay(amount: int, context: ToolContext) -> str:
+            """Pay an amount."""
+            self.keys.append(context.idempotency_key)
+            self._began.set()
+            if len(self.keys) == 1:
+                await asyncio.Event().wait()
+            return f"paid {amount}"
+
+        self.pay = pay
+
+    async def cut_off(
+        self, shop: Workshop, agent: Agent | None = None, *, approve: bool = False
+    ) -> str:
+        """Have a call of it cut off, and return the run, which is queued for the next worker."""
+        agent = agent or shop.agent(self.pay)
+        run = await shop.queue()
+        model: list[Any] = [calling(("pay", {"amount": 5}))]
+        claim = await shop.claim()
+        if approve:
+            await shop.go_on(model, self.pay, agent=agent, claim=claim)
+            [asked] = await shop.pending()
+            await shop.decide(asked)
+            claim, model = await shop.claim(), []
+        driven = await shop.driving(claim, agent, shop.means(model, self.pay))
+        dying = asyncio.create_task(driven.run())
+        await asyncio.wait_for(self._began.wait(), TIMEOUT_S)
+        self.successor = await shop.take_over()
+        dying.cancel()
+        await asyncio.wait({dying})
+        return run.id
+
+    async def go_on(self, shop: Workshop, agent: Agent | None = None) -> Scripted:
+        """Have the next worker go on with the run, and return what the model was asked."""
+        model = Scripted([saying("Well.")])
+        await shop.go_on(model, self.pay, agent=agent, claim=self.successor)
+        return model
+
+
+async def say(shop: Workshop, asked: ApprovalRow, decision: str, **said: Any) -> None:
+    """Say what came of a call, as the API does."""
+    letter = {
+        "approval_id": asked.id,
+        "call_id": asked.call_id,
+        "decision": decision,
+        "by": "ann",
+        "comment": None,
+        "arguments": None,
+        "digest": None,
+        **said,
+    }
+    await shop.deliver(asked.run_id, "approval", letter, "approval")
+
+
+def told(model: Scripted) -> str:
+    """Return what the model was told last."""
+    return model.requests[0].messages[-1].content
+
+
+# --- What can be looked up ---
+
+
+async def test_a_call_that_is_found_to_have_acted_is_not_made_again(shop: Workshop) -> None:
+    asked: list[Any] = []
+
+    async def lookup(key: str, arguments: dict[str, Any], context: ToolContext) -> Found:
+        asked.append((key, arguments, context.call_id, context.attempt, context.run_id))
+        return Found("paid 5, as the bank says")
+
+    till = Till(effect="checkable", lookup=lookup)
+    run_id = await till.cut_off(shop)
+    model = await till.go_on(shop)
+
+    log = await shop.log(run_id)
+    [key] = till.keys
+    assert asked == [(key, {"amount": 5}, "call_1_0", 1, run_id)]
+    assert told(model) == "paid 5, as the bank says"
+    assert [each.then for each in of(log, ToolCallInterrupted)] == ["check"]
+    assert [each.found for each in of(log, ToolCallChecked)] == ["found"]
+    assert len(of(log, ToolCallCompleted)) == len(of(log, ToolCallStarted)) == 1
+
+
+def absent_in_a_thread(key: str) -> Absent:
+    return Absent()
+
+
+async def test_a_call_that_has_not_acted_is_made_again_with_the_same_key(shop: Workshop) -> None:
+    till = Till(effect="checkable", lookup=absent_in_a_thread)
+    run_id = await till.cut_off(shop)
+    model = await till.go_on(shop)
+
+    log = await shop.log(run_id)
+    assert told(model) == "paid 5"
+    assert len(till.keys) == 2
+    assert len({*till.keys}) == 1
+    assert [each.attempt for each in of(log, ToolCallStarted)] == [1, 2]
+    assert [each.found for each in of(log, ToolCallChecked)] == ["absent"]
+
+
+async def raising(key: str) -> Found:
+    raise OSError("the bank does not answer")
+
+
+async def hanging(key: str) -> Found:
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")
+
+
+async def unknowing(key: str) -> Unknown:
+    return Unknown()
+
+
+async def babbling(key: str) -> str:
+    return "absent"
+
+
+@pytest.mark.parametrize("lookup", [raising, hanging, unknowing, babbling])
+async def test_a_call_of_which_the_lookup_learns_nothing_is_as_one_that_is_never_repeated(
+    shop: Workshop, lookup: Callable[..., Any]
+) -> None:
+    till = Till(effect="checkable", lookup=lookup, timeout_s=0.5)
+    run_id = await till.cut_off(shop)
+    model = await till.go_on(shop)
+
+    log = await shop.log(run_id)
+    assert len(till.keys) == 1
+    assert [each.found for each in of(log, ToolCallChecked)] == ["unknown"]
+    assert [each.then for each in of(log, ToolCallInterrupted)] == ["check", "tell_model"]
+    assert "(outcome_unknown)" in told(model)
+
+
+async def test_what_a_lookup_finds_passes_the_rails_as_any_result(shop: Workshop) -> None:
+    async def lookup(key: str) -> Found:
+        return Found("paid 5 from the secret account")
+
+    till = Till(effect="checkable", lookup=lookup)
+    rail = TopicsRail(words=("secret",), action="rewrite")
+    agent = shop.agent(till.pay, guardrails=Guardrails(tool_results=(rail,)))
+    await till.cut_off(shop, agent)
+    model = await till.go_on(shop, agent)
+
+    assert told(model) == "paid 5 from the [removed] account"
+
+
+async def test_a_worker_that_is_drained_over_a_lookup_leaves_it_to_the_next(shop: Workshop) -> None:
+    looking = asyncio.Event()
+    times = []
+
+    async def lookup(key: str) -> Found:
+        times.append(key)
+        looking.set()
+        if len(times) == 1:
+            await asyncio.Event().wait()
+        return Found("paid 5")
+
+    till = Till(effect="checkable", lookup=lookup)
+    run_id = await till.cut_off(shop)
+    driven = await shop.driving(till.successor, shop.agent(till.pay), shop.means([], till.pay))
+    async with in_background(driven):
+        await asyncio.wait_for(looking.wait(), TIMEOUT_S)
+        driven.drain()
+
+    till.successor = await shop.claim()
+    await till.go_on(shop)
+
+    log = await shop.log(run_id)
+    assert len(till.keys) == 1
+    assert len({*times}) == 1
+    assert [each.found for each in of(log, ToolCallChecked)] == ["found"]
+
+
+async def test_a_run_that_is_cancelled_over_a_lookup_leaves_the_call_unknown(
+    shop: Workshop,
+) -> None:
+    looking = asyncio.Event()
+
+    async def lookup(key: str) -> Found:
+        looking.set()
+        await asyncio.Event().wait()
+        return Found(key)
+
+    till = Till(effect="checkable", lookup=lookup)
+    run_id = await till.cut_off(shop)
+    driven = await shop.driving(till.successor, shop.agent(till.pay), shop.means([], till.pay))
+    async with in_background(driven):
+        await asyncio.wait_for(looking.wait(), TIMEOUT_S)
+        await shop.cancel(run_id)
+
+    [failed] = of(await shop.log(run_id), ToolCallFailed)
+    assert "it may have acted" in failed.error.message
+    assert len(till.keys) == 1
+
+
+# --- What nobody knows ---
+
+
+async def asked_about(shop: Workshop, till: Till, agent: Agent | None = None) -> ApprovalRow:
+    """Return the question that the next worker puts to people."""
+    await shop.go_on([], till.pay, agent=agent, claim=till.successor)
+    [asked] = await shop.pending()
+    return asked
+
+
+async def test_whoever_approved_a_call_is_asked_what_came_of_it(shop: Workshop) -> None:
+    till = Till()
+    agent = shop.agent(till.pay, policy=ASK)
+    run_id = await till.cut_off(shop, agent, approve=True)
+
+    asked = await asked_about(shop, till, agent)
+
+    log = await shop.log(run_id)
+    [_, outcome] = of(log, ApprovalRequested)
+    assert (asked.kind, outcome.kind) == ("outcome", "outcome")
+    assert asked.digest == call_digest("pay", {"amount": 5})
+    assert "nobody knows whether it has acted" in asked.reason
+    assert [each.then for each in of(log, ToolCallInterrupted)] == ["ask"]
+    assert (await shop.row(run_id)).status == "waiting"
+
+
+async def test_a_person_says_that_it_happened_and_what_it_brought(shop: Workshop) -> None:
+    till = Till(on_unknown="ask")
+    run_id = await till.cut_off(shop)
+    asked = await asked_about(shop, till)
+
+    await say(shop, asked, "happened", result={"receipt": 7})
+    model = Scripted([saying("Well.")])
+    await shop.go_on(model, till.pay)
+
+    log = await shop.log(run_id)
+    assert len(till.keys) == 1
+    assert told(model) == '{"receipt":7}'
+    [decided] = of(log, ApprovalDecided)
+    assert (decided.decision, decided.by) == ("happened", "ann")
+    [completed] = of(log, ToolCallCompleted)
+    assert completed.result == {"receipt": 7}
+
+
+async def test_a_person_says_that_it_did_not_happen_and_it_is_made_once_more(
+    shop: Workshop,
+) -> None:
+    till = Till(on_unknown="ask")
+    run_id = await till.cut_off(shop)
+    asked = await asked_about(shop, till)
+
+    await say(shop, asked, "not_happened")
+    model = Scripted([saying("Well.")])
+    await shop.go_on(model, till.pay)
+
+    assert len(till.keys) == 2
+    assert len({*till.keys}) == 1
+    assert told(model) == "paid 5"
+    assert [each.attempt for each in of(await shop.log(run_id), ToolCallStarted)] == [1, 2]
+
+
+async def test_a_person_stops_the_run_whose_call_nobody_knows_of(shop: Workshop) -> None:
+    till = Till(on_unknown="ask")
+    run_id = await till.cut_off(shop)
+    asked = await asked_about(shop, till)
+
+    await say(shop, asked, "stop", comment="call the bank")
+    await shop.go_on([], till.pay)
+
+    log = await shop.log(run_id)
+    assert len(till.keys) == 1
+    assert isinstance(log[-1], RunFailed)
+    assert log[-1].error.code == "outcome_unknown"
+    assert "call the bank" in log[-1].error.message
+
+
+async def test_silence_about_an_outcome_leaves_it_unknown(shop: Workshop) -> None:
+    till = Till(on_unknown="ask")
+    run_id = await till.cut_off(shop)
+    asked = await asked_about(shop, till)
+
+    expiry = {"approval_id": asked.id, "call_id": asked.call_id}
+    await shop.deliver(run_id, "approval_expired", expiry, "approval")
+    model = Scripted([saying("Well.")])
+    await shop.go_on(model, till.pay)
+
+    assert len(till.keys) == 1
+    assert "(outcome_unknown)" in told(model)
+
+
+async def test_a_tool_that_needs_approval_is_asked_about_even_where_a_rule_had_let_it_run(
+    shop: Workshop,
+) -> None:
+    till = Till(requires_approval=True)
+    agent = shop.agent(till.pay, policy=None)
+    run_id = await till.cut_off(shop, agent, approve=True)
+
+    asked = await asked_about(shop, till, agent)
+
+    assert asked.kind == "outcome"
+    assert asked.run_id == run_id
+
+
+@pytest.mark.parametrize("on_unknown", ["tell_model", "fail"])
+async def test_a_tool_says_itself_what_is_done_where_nobody_knows(
+    shop: Workshop, on_unknown: OnUnknown
+) -> None:
+    till = Till(on_unknown=on_unknown)
+    agent = shop.agent(till.pay, policy=ASK)
+    run_id = await till.cut_off(shop, agent, approve=True)
+    model = await till.go_on(shop, agent)
+
+    log = await shop.log(run_id)
+    assert len(till.keys) == 1
+    assert [each.then for each in of(log, ToolCallInterrupted)] == [on_unknown]
+    assert await shop.pending() == []
+    if on_unknown == "fail":
+        assert isinstance(log[-1], RunFailed)
+        assert log[-1].error.code == "outcome_unknown"
+    else:
+        assert "(outcome_unknown)" in told(model)
+        assert [each.error.code for each in of(log, ToolCallFailed)] == ["outcome_unknown"]

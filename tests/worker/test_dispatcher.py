@@ -1,0 +1,369 @@
+"""The dispatcher: what it sends, when it sends it again, and what no death of it can lose."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from milepost.core.webhooks import RETRY_WAITS_MS
+from milepost.live.hub import OUTBOX_BELL
+from milepost.runtime.secrets import Vault
+from milepost.runtime.webhook_secrets import kept
+from milepost.store import sessions, webhook_deliveries, webhooks
+from milepost.store.store import Store
+from milepost.store.webhook_deliveries import DeliveryRow
+from milepost.store.webhooks import WebhookRow
+from milepost.tools.egress import open_egress
+from milepost.worker import dispatcher as dispatching
+from milepost.worker.dispatcher import LEASE_MS, Dispatcher
+from tests.store.making import TENANT, asking, finished
+from tests.store.making_webhooks import deliveries, hooked, put
+from tests.stubs.webhook_receiver import Receiver, receiver
+from tests.worker.sending import Office, office, turn
+
+TIMEOUT_S = 10
+
+
+@pytest.fixture
+async def there() -> AsyncIterator[Receiver]:
+    async with receiver() as there:
+        yield there
+
+
+@pytest.fixture
+async def desk(store: Store, tmp_path: Path) -> AsyncIterator[Office]:
+    """A post office on each database."""
+    async with office(store, tmp_path / "artifacts") as desk:
+        yield desk
+
+
+def attempts(row: DeliveryRow) -> list[dict[str, Any]]:
+    tried: list[dict[str, Any]] = orjson.loads(row.attempts)
+    return tried
+
+
+async def told(desk: Office, there: Receiver, count: int = 1, **changes: Any) -> WebhookRow:
+    """Return a webhook with so many messages for it in the outbox."""
+    row = await hooked(desk.store, url=there.url, **{"events": '["custom"]', **changes})
+    for n in range(count):
+        await put(desk.store, "custom", run_id=(await ran(desk)), data=f'{{"n":{n}}}')
+    return row
+
+
+async def ran(desk: Office) -> str:
+    return (await finished(desk.store)).run_id
+
+
+async def test_a_message_arrives_once_and_signed(desk: Office, there: Receiver) -> None:
+    row = await told(desk, there)
+
+    await turn(desk.dispatcher())
+
+    message = await there.next()
+    assert message.signed_with(row.secret) == [True]
+    assert message.headers["webhook-timestamp"] == str(desk.now_ms // 1000)
+    assert message.headers["content-type"] == "application/json"
+    delivery = await desk.one(row)
+    assert (delivery.status, message.id) == ("delivered", delivery.id)
+    assert attempts(delivery)[0]["status"] == 204
+    assert await turn(desk.dispatcher()) == []
+
+
+async def test_a_sealed_secret_signs_too(desk: Office, there: Receiver) -> None:
+    secret = "whsec_c2VhbGVkc2VhbGVkc2VhbGVkc2VhbGVk"
+    sealed = kept(desk.vault, TENANT, "whk_1", secret)
+    await told(desk, there, id="whk_1", secret=sealed)
+
+    await turn(desk.dispatcher())
+
+    assert secret not in sealed
+    assert (await there.next()).signed_with(secret) == [True]
+
+
+async def test_two_secrets_sign_while_both_are_valid_and_then_one(
+    desk: Office, there: Receiver
+) -> None:
+    row = await told(desk, there, 2)
+    old, new = row.secret, "whsec_bmV3bmV3bmV3bmV3bmV3bmV3"
+    until = desk.now_ms + 1_000
+    work = webhooks.rotate(row, new, until_ms=until, now_ms=desk.now_ms, expected_version=1)
+    await desk.store.write(work)
+
+    first, second = await desk.dispatcher().take()
+    await desk.dispatcher().send(first)
+    desk.now_ms = until
+    await desk.dispatcher().send(second)
+
+    assert (await there.next()).signed_with(new, old) == [True, True]
+    assert (await there.next()).signed_with(new, old) == [True, False]
+
+
+async def test_what_fails_is_sent_again_under_the_same_id_until_it_is_dead(
+    desk: Office, there: Receiver
+) -> None:
+    there.answers = [500, 503, 404, 429, 302, 401, 500, 502]
+    row = await told(desk, there)
+    dispatcher = desk.dispatcher()
+    await turn(dispatcher)
+    ids = {(await there.next()).id}
+
+    for wait_ms in RETRY_WAITS_MS:
+        desk.now_ms += wait_ms - 1
+        assert await turn(dispatcher) == []
+        desk.now_ms += TIMEOUT_S * 1000
+        assert len(await turn(dispatcher)) == 1
+        ids.add((await there.next()).id)
+
+    delivery = await desk.one(row)
+    assert ids == {delivery.id}
+    assert (delivery.status, delivery.failures) == ("dead", 8)
+    assert [each["status"] for each in attempts(delivery)][:4] == [500, 503, 404, 429]
+    assert "a redirect, not followed" in attempts(delivery)[4]["error"]
+    desk.now_ms += 10 * RETRY_WAITS_MS[-1]
+    assert await turn(dispatcher) == []
+
+
+async def test_a_dead_delivery_arrives_when_it_is_sent_again(desk: Office, there: Receiver) -> None:
+    there.answers = [500]
+    row = await told(desk, there)
+    await turn(desk.dispatcher())
+    first = await there.next()
+
+    await desk.store.write(webhook_deliveries.redeliver(await desk.one(row), desk.now_ms))
+    await turn(desk.dispatcher())
+
+    assert (await there.next()).id == first.id
+    assert (await desk.one(row)).status == "delivered"
+
+
+async def test_a_dispatcher_that_dies_before_it_sends_loses_nothing(
+    desk: Office, there: Receiver
+) -> None:
+    row = await told(desk, there)
+    (claimed,) = await desk.dispatcher().take()  # And it was never heard of again.
+
+    desk.now_ms += LEASE_MS - 1
+    assert await turn(desk.dispatcher()) == []
+    desk.now_ms += 1
+    await turn(desk.dispatcher())
+
+    assert (await there.next()).id == claimed.id
+    delivery = await desk.one(row)
+    assert (delivery.status, delivery.claims, delivery.failures) == ("delivered", 2, 0)
+
+
+async def test_a_dispatcher_that_dies_before_it_writes_down_sends_the_same_id_again(
+    desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = await told(desk, there)
+    dying = desk.dispatcher()
+    (claimed,) = await dying.take()
+    there.held = asyncio.Event()
+    sending = asyncio.create_task(dying.send(claimed))
+    first = await there.next()
+    sending.cancel()
+    there.held.set()
+
+    desk.now_ms += LEASE_MS
+    await turn(desk.dispatcher())
+
+    assert (await there.next()).id == first.id
+    assert (await desk.one(row)).status == "delivered"
+
+
+async def test_two_dispatchers_send_each_message_once(desk: Office, there: Receiver) -> None:
+    row = await told(desk, there, 12)
+    processes = [desk.dispatcher() for _ in range(2)]
+
+    while await asyncio.gather(*(turn(each) for each in processes)) != [[], []]:
+        pass
+
+    arrived = [there.arrived.get_nowait().id for _ in range(there.arrived.qsize())]
+    assert len(arrived) == len(set(arrived)) == 12
+    assert {each.status for each in await deliveries(desk.store, row)} == {"delivered"}
+
+
+async def test_410_disables_the_webhook(desk: Office, there: Receiver) -> None:
+    there.answers = [410]
+    row = await told(desk, there, 6)
+
+    await turn(desk.dispatcher())
+
+    found = await desk.store.read(webhooks.find(TENANT, row.id))
+    assert (found.enabled, found.disabled_reason) == (0, "it answered 410 Gone")
+    assert await turn(desk.dispatcher()) == []
+    assert "dead" in {each.status for each in await deliveries(desk.store, row)}
+
+
+async def test_an_address_inside_is_judged_again_at_each_sending(
+    desk: Office, there: Receiver
+) -> None:
+    row = await told(desk, there)
+
+    async with open_egress() as strict:
+        await turn(desk.dispatcher(egress=strict))
+
+    delivery = await desk.one(row)
+    assert (delivery.status, delivery.failures) == ("pending", 1)
+    assert "is at no public address" in attempts(delivery)[0]["error"]
+    assert there.asked == []
+
+
+async def test_a_name_that_leads_inside_by_now_is_not_followed(
+    desk: Office, there: Receiver
+) -> None:
+    async def rebound(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    port = there.url.rpartition(":")[2]
+    row = await told(desk, there)
+    moved = webhooks.WebhookEdit(f"http://hooks.example:{port}", row.events, None, 1, 1, None, "{}")
+    await desk.store.write(webhooks.change(row, moved, now_ms=desk.now_ms, expected_version=1))
+
+    async with open_egress(resolve=rebound) as strict:
+        await turn(desk.dispatcher(egress=strict))
+
+    assert "is at no public address" in attempts(await desk.one(row))[0]["error"]
+    assert there.asked == []
+
+
+async def test_a_slow_endpoint_holds_up_nobody_else(desk: Office, there: Receiver) -> None:
+    slow = await told(desk, there, dispatching.IN_FLIGHT_WEBHOOK_MAX + 3)
+    there.held = asyncio.Event()
+    dispatcher = desk.dispatcher()
+    stuck = [asyncio.create_task(dispatcher.send(row)) for row in await dispatcher.take()]
+    async with receiver() as quick:
+        other = await told(desk, quick)
+
+        assert len(stuck) == dispatching.IN_FLIGHT_WEBHOOK_MAX
+        (sent,) = await turn(dispatcher)
+
+        assert sent.webhook_id == other.id
+        assert (await quick.next()).id == sent.id
+    there.held.set()
+    await asyncio.gather(*stuck)
+    assert len(await turn(dispatcher)) == 4
+    assert slow.id
+
+
+async def test_an_endpoint_that_does_not_answer_in_time_is_tried_again(
+    desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching, "TIMEOUT_S", 0.05)
+    there.held = asyncio.Event()
+    row = await told(desk, there)
+
+    await turn(desk.dispatcher())
+    there.held.set()
+
+    delivery = await desk.one(row)
+    assert (delivery.status, delivery.failures) == ("pending", 1)
+    assert "did not answer within" in attempts(delivery)[0]["error"]
+
+
+async def test_the_beginning_of_an_answer_is_kept_and_no_more(
+    desk: Office, there: Receiver
+) -> None:
+    there.answers, there.says = [200], "x" * 5_000_000
+    row = await told(desk, there)
+
+    await turn(desk.dispatcher())
+
+    delivery = await desk.one(row)
+    assert delivery.status == "delivered"
+    assert attempts(delivery)[0]["excerpt"] == "x" * dispatching.EXCERPT_BYTES
+
+
+async def test_what_was_erased_meanwhile_is_not_sent(desk: Office, there: Receiver) -> None:
+    row = await hooked(desk.store, url=there.url)
+    claim = await finished(desk.store)
+    taken = await desk.dispatcher().take()
+    await desk.store.write(sessions.delete(TENANT, claim.session_id))
+
+    await asyncio.gather(*(desk.dispatcher().send(each) for each in taken))
+
+    assert len(taken) == 3
+    assert there.asked == []
+    assert await deliveries(desk.store, row) == []
+
+
+async def test_a_secret_that_cannot_be_read_is_a_failure_that_says_so(
+    desk: Office, there: Receiver
+) -> None:
+    other = Vault("another key altogether, and as long")
+    row = await told(desk, there, id="whk_1", secret=kept(other, TENANT, "whk_1", "whsec_eHg="))
+
+    await turn(desk.dispatcher())
+
+    assert (
+        "cannot be read with this MILEPOST_SECRET_KEY" in attempts(await desk.one(row))[0]["error"]
+    )
+    assert there.asked == []
+
+
+async def test_a_question_carries_links_to_answer_it(desk: Office, there: Receiver) -> None:
+    asked = await asking(desk.store)
+    await hooked(desk.store, url=there.url)
+    said = orjson.dumps({"approval_id": asked.id}).decode()
+    await put(desk.store, run_id=asked.run_id, data=said)
+
+    await turn(desk.dispatcher())
+
+    data = (await there.next()).body["data"]
+    assert data["approval"]["id"] == asked.id
+    assert data["run"]["id"] == asked.run_id
+    assert data["links"]["approve"].startswith("https://agents.example/approve/")
+    assert data["links"]["deny"].startswith("https://agents.example/deny/")
+
+
+async def test_a_message_that_cannot_be_made_is_a_failure_that_says_so(
+    desk: Office, there: Receiver
+) -> None:
+    row = await told(desk, there)
+    asked = await hooked(desk.store, url=there.url, events='["approval.reminder"]')
+    await put(desk.store, "approval.reminder", run_id=await ran(desk), data="{}")
+
+    await turn(desk.dispatcher())
+
+    delivery = await desk.one(asked)
+    assert (delivery.status, attempts(delivery)[0]["error"]) == ("pending", dispatching.BROKEN)
+    assert (await desk.one(row)).status == "delivered"
+
+
+async def test_what_runs_sends_as_soon_as_the_bell_rings(desk: Office, there: Receiver) -> None:
+    running = asyncio.create_task(desk.dispatcher(poll_s=600).run())
+    try:
+        await told(desk, there, 9)
+        desk.hub.ring(OUTBOX_BELL)
+
+        arrived = {(await there.next()).id for _ in range(9)}
+
+        assert len(arrived) == 9
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_what_breaks_off_one_turn_ends_nothing(
+    desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher: Dispatcher = desk.dispatcher(poll_s=0)
+    takes, broken = dispatcher.take, iter([True])
+
+    async def take() -> list[DeliveryRow]:
+        if next(broken, False):
+            raise RuntimeError("a turn broke")
+        return await takes()
+
+    monkeypatch.setattr(dispatcher, "take", take)
+    running = asyncio.create_task(dispatcher.run())
+    try:
+        await told(desk, there)
+
+        assert (await there.next()).type == "custom"
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
