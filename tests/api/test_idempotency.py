@@ -58,9 +58,11 @@ async def letters(store: Store, run_id: str) -> list[str]:
 
 async def test_every_post_does_once_what_is_asked_again(client: httpx2.AsyncClient) -> None:
     things = await stocked(client)
-    # Those need a run that is stuck, one whose tools the client runs, or a user who speaks: tested
-    # for themselves.
-    others = ("/retry", "/tool_results", "/channels/{channel}/messages")
+    # Those need a run that is stuck, one whose tools the client runs, a user who speaks, what could
+    # not be sent, or a question that nobody has answered: tested for themselves.
+    others = (
+        "/retry", "/tool_results", "/channels/{channel}/messages", "/redeliver", "/withdraw",
+    )  # fmt: skip
     posts = [each for each in SURFACE if each.method == "POST" and not each.path.endswith(others)]
 
     for endpoint in posts[::-1]:  # The run's approvals are decided before the run is stopped.
@@ -74,6 +76,15 @@ async def test_every_post_does_once_what_is_asked_again(client: httpx2.AsyncClie
         )  # fmt: skip
         assert again.headers.get("location") == first.headers.get("location")
         assert (str(endpoint), *refusal(other)) == (str(endpoint), 422, "idempotency_key_reused")
+
+
+async def test_a_question_is_taken_back_once(client: httpx2.AsyncClient) -> None:
+    path = f"/v1/approvals/{(await stocked(client))['approval_id']}/withdraw"
+
+    first, again = [await client.post(path, json={}, headers=KEY) for _ in range(2)]
+
+    assert (first.status_code, first.json()["status"]) == (200, "withdrawn")
+    assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
 
 
 async def test_a_run_is_sent_on_once(crashing: tuple[httpx2.AsyncClient, str, Store]) -> None:

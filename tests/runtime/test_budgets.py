@@ -29,7 +29,7 @@ from milepost.providers.payload import TOKENS_MAX
 from milepost.providers.price_file import DOLLARS_MAX
 from milepost.providers.pricing import Pricing
 from milepost.providers.scripted import Script, Scripted, calling, saying
-from milepost.providers.tariff import Tariff, plain_tariff
+from milepost.providers.tariff import CALL_NANOS_MAX, Tariff, plain_tariff
 from milepost.runtime.budgets import FRESH_MS, TenantBudgets
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.demands import ANSWER_TOKENS
@@ -320,7 +320,7 @@ async def test_a_reply_that_took_as_much_as_can_be_said_ends_its_run(shop: Works
     run_id = await driven(shop, [[TextDelta("Hi"), Spent(much), Finished("stop")]], pricing=dear)
 
     assert (await shop.row(run_id)).status == "completed"
-    assert (await spent(shop, budget)).cost_nanos == 2 * TOKENS_MAX * 10**9
+    assert (await spent(shop, budget)).cost_nanos == CALL_NANOS_MAX
 
 
 async def test_a_cancelled_call_counts_with_all_that_was_reserved(shop: Workshop) -> None:

@@ -14,6 +14,7 @@ from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag, require_match
 from milepost.api.paging import allow, json_response
+from milepost.api.replays import asked, once
 from milepost.api.requests import caller
 from milepost.core.errors import NotFoundError
 from milepost.core.messages import ToolCall
@@ -126,7 +127,7 @@ class Policies:
         """Say what would become of a call, and why; it is neither made nor counted."""
         allow(request)
         principal = caller(request, "runs:read")
-        body, _ = await read_body(request, PolicyCheck)
+        body, raw = await read_body(request, PolicyCheck)
         row = await self._ports.store.read(agents.find(principal.tenant, body.agent))
         agent = await self._definitions.get(principal.tenant, row.id, row.version)
         if body.session_id is not None:
@@ -143,7 +144,11 @@ class Policies:
             whose = _Nobody(row.id, body.session_id or NO_SESSION, identity.user)
             counts = await self._rates.foretell(principal.tenant, whose, ruling.wanted)
             ruling = rules.judge(call, counts)
-        return json_response({**_told(ruling), "counts": list(counts.values())})
+        wish = asked(request, raw, body.tool, self._ports.clock())
+        made = await self._ports.store.write(once(wish, _nothing(), lambda _: _nothing()))
+        return json_response(
+            {**_told(ruling), "counts": list(counts.values())}, headers=made.headers()
+        )
 
     async def _row(self, principal: Principal, request: Request) -> PolicyRow:
         scope = request.path_params.get("session_id", TENANT)
@@ -215,3 +220,8 @@ def _told(ruling: Ruling) -> dict[str, Any]:
             told |= {"verdict": "invalid", "by": "schema"}
             told |= {"error": {"code": error.code, "message": error.message}}
     return told
+
+
+def _nothing() -> Work[None]:
+    """Do nothing, in a transaction whose only effect is to keep a request's key."""
+    yield from ()

@@ -623,6 +623,8 @@ def _expire(state: State, event: ApprovalExpired) -> State:
 
 def _refuse(state: State, call_id: str, by: str, reason: str) -> State:
     """A no to a call that was cut off leaves nobody knowing what came of it."""
+    if state.calls[call_id].status is CallStatus.DONE:
+        return state  # Its run has ended, and said so before it took the question back.
     unknown = state.calls[call_id].asking == "outcome"
     status = CallStatus.UNKNOWN if unknown else CallStatus.DENIED
     return _mark(state, call_id, status=status, denied_by=by, denial=reason)

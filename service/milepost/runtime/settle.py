@@ -1,12 +1,11 @@
 """What follows from a state: the events to write now, and what to do once they are durable."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import orjson
 
-from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.agents import Agent
 from milepost.core.decide import decide
 from milepost.core.effects import (
@@ -37,7 +36,6 @@ from milepost.core.events import (
     RunFailed,
     RunWaiting,
     Terminal,
-    ToolCallCompleted,
     ToolCallCounting,
     ToolCallFailed,
     ToolCallInterrupted,
@@ -54,7 +52,12 @@ from milepost.store.records import Change, Claim, NewApproval
 
 ROUNDS_MAX = 1_000
 
-_IN_HAND = frozenset({CallStatus.STARTED, CallStatus.LOST, CallStatus.CHECKING, CallStatus.AWAITED})
+_IN_HAND = frozenset(
+    {
+        CallStatus.STARTED, CallStatus.LOST, CallStatus.CHECKING, CallStatus.AWAITED,
+        CallStatus.HAPPENED, CallStatus.UNKNOWN,
+    }
+)  # fmt: skip
 RUN_ENDED = "the run was ended"
 GIVEN_UP = Failure("cancelled", "the run was ended while this tool ran; it may have acted")
 
@@ -225,7 +228,7 @@ def in_hand(state: State) -> list[tuple[str, Event]]:
     work: list[tuple[str, Event]] = [
         (f"{call_id} {call.call.name}", ToolCallFailed(call_id, GIVEN_UP))
         for call_id, call in state.calls.items()
-        if call.status in _IN_HAND
+        if call.status in _IN_HAND or (call.status, call.asking) == (CallStatus.ASKED, "outcome")
     ]
     if state.open_message:
         aborted = MessageAborted(state.open_message, RUN_ENDED, usage=UNKNOWN)
@@ -245,17 +248,7 @@ def closing(state: State, event: Terminal) -> tuple[list[Event], Terminal]:
         if call.status is CallStatus.ASKED and call.approval_id
     )
     usage = reduce(evolve, given_up, state).usage
-    return [*given_up, *withdrawn, *_settled(state)], replace(event, usage=usage)
-
-
-def _settled(state: State) -> Iterator[Event]:
-    """Yield what is known of calls that were cut off, where the run ends before it was said."""
-    for call_id, call in state.calls.items():
-        asked = call.status is CallStatus.ASKED and call.asking == "outcome"
-        if asked or call.status is CallStatus.UNKNOWN:
-            yield ToolCallFailed(call_id, UNKNOWN_OUTCOME)
-        elif call.status is CallStatus.HAPPENED:
-            yield ToolCallCompleted(call_id, call.brought, 0)
+    return [*given_up, *withdrawn], replace(event, usage=usage)
 
 
 def _started(effect: CallTool) -> ToolCallStarted:

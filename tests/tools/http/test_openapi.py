@@ -263,6 +263,10 @@ async def test_references_that_go_round_in_circles_are_found_out(egress: Egress)
 
 async def test_a_real_document_of_many_operations_is_read(egress: Egress) -> None:
     document = yaml.safe_load((ROOT / "openapi.yaml").read_text())
+    # Pages with forms are for people's browsers.
+    document["paths"] = {
+        path: item for path, item in document["paths"].items() if path.startswith("/v1/")
+    }
 
     tools = tools_of(egress, document, prefix="mp_")
 
