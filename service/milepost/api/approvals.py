@@ -40,7 +40,7 @@ from milepost.api.paging import (
     words,
 )
 from milepost.api.problems import problem_body
-from milepost.api.replays import Made, asked, once
+from milepost.api.replays import Made, asked, keeping
 from milepost.api.requests import caller, principal_of
 from milepost.api.stream import Streams, TailResponse
 from milepost.core.approvers import Approver
@@ -194,7 +194,7 @@ class Approvals:
         wish = asked(request, raw, "decisions", self._ports.clock())
         if body.mode == "all":
             return await self._decide_all(request, principal, body, wish)
-        made = await self._ports.store.write(once(wish, _nothing(), lambda _: _nothing()))
+        made = await self._ports.store.write(keeping(wish))
         data = [await self._placed(request, principal, each) for each in body.decisions]
         return json_response({"data": data}, headers=made.headers())
 
@@ -313,8 +313,3 @@ def _beside(row: ApprovalRow) -> Work[tuple[dict[str, Any], list[Any]]]:
     (approval,) = yield from showing([row])
     entries = yield from log.read_all(row.tenant, row.run_id)
     return approval, entries
-
-
-def _nothing() -> Work[None]:
-    """Do nothing, in a transaction whose only effect is to keep a request's key."""
-    yield from ()

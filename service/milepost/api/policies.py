@@ -14,7 +14,7 @@ from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag, require_match
 from milepost.api.paging import allow, json_response
-from milepost.api.replays import asked, once
+from milepost.api.replays import asked, keeping
 from milepost.api.requests import caller
 from milepost.core.errors import NotFoundError
 from milepost.core.messages import ToolCall
@@ -145,7 +145,7 @@ class Policies:
             counts = await self._rates.foretell(principal.tenant, whose, ruling.wanted)
             ruling = rules.judge(call, counts)
         wish = asked(request, raw, body.tool, self._ports.clock())
-        made = await self._ports.store.write(once(wish, _nothing(), lambda _: _nothing()))
+        made = await self._ports.store.write(keeping(wish))
         return json_response(
             {**_told(ruling), "counts": list(counts.values())}, headers=made.headers()
         )
@@ -220,8 +220,3 @@ def _told(ruling: Ruling) -> dict[str, Any]:
             told |= {"verdict": "invalid", "by": "schema"}
             told |= {"error": {"code": error.code, "message": error.message}}
     return told
-
-
-def _nothing() -> Work[None]:
-    """Do nothing, in a transaction whose only effect is to keep a request's key."""
-    yield from ()

@@ -33,6 +33,15 @@ def asked(request: Request, raw: bytes, resource_id: str, now_ms: int) -> Asked 
     return Asked(principal_of(request).tenant, key, resource_id, now_ms)
 
 
+def keeping(asked: Asked | None) -> Work[Made[None]]:
+    """Keep the request's key, where an answer is all that comes of the request."""
+    return once(asked, _nothing(), lambda _: _nothing())
+
+
+def _nothing() -> Work[None]:
+    yield from ()
+
+
 def once(asked: Asked | None, effect: Work[R], find: Callable[[str], Work[R]]) -> Work[Made[R]]:
     """Do `effect` with the request's key in the same transaction, or find what it made before."""
     if asked is not None and (earlier := (yield from idempotency.remember(asked))):

@@ -16,7 +16,7 @@ from milepost.api.bodies import Body, read_optional
 from milepost.api.earlier_runs import EarlierRuns
 from milepost.api.new_runs import AgentName
 from milepost.api.paging import allow, json_response
-from milepost.api.replays import asked, once
+from milepost.api.replays import asked, keeping
 from milepost.api.requests import caller
 from milepost.core.agents import Agent
 from milepost.core.errors import OverloadedError
@@ -37,7 +37,6 @@ from milepost.runtime.replay import (
 from milepost.store import runs
 from milepost.store.records import LogEntry
 from milepost.store.runs import RunRow
-from milepost.store.work import Work
 from milepost.tools import Registry
 
 REPLAY_S_MAX = 20.0
@@ -86,7 +85,7 @@ class RunReplays:
         finally:
             self._under_way -= 1
         wish = asked(request, raw, run_id, self._ports.clock())
-        made = await self._ports.store.write(once(wish, _nothing(), lambda _: _nothing()))
+        made = await self._ports.store.write(keeping(wish))
         return json_response(shown, headers=made.headers())
 
     async def _replayed(self, row: RunRow, body: RunReplay) -> dict[str, Any]:
@@ -148,8 +147,3 @@ def _notes(entries: Sequence[LogEntry], known: int, *, whole: bool) -> list[str]
 def _after(seconds: float) -> Callable[[], bool]:
     until = time.monotonic() + seconds
     return lambda: time.monotonic() > until
-
-
-def _nothing() -> Work[None]:
-    """Do nothing, in a transaction whose only effect is to keep a request's key."""
-    yield from ()
