@@ -79,7 +79,7 @@ from milepost.tools.reload import ReloadedTools
 from milepost.tools.toolbox.choosing import toolbox
 from milepost.tools.toolbox.demo import demo_tools
 from milepost.tools.tools_file import Outside, declared_tools
-from milepost.worker.dispatcher import Dispatcher, Post
+from milepost.worker.courier import Courier, Post
 from milepost.worker.pump import Pump
 from milepost.worker.shifts import Shifts, Terms
 
@@ -205,7 +205,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             service_name=settings.otel_service_name,
         )
         working = asyncio.create_task(shifts.run(), name="the worker")
-        background.keep(working, _pump(settings, ports), _dispatcher(ports, post))
+        background.keep(working, _pump(settings, ports), _courier(ports, post))
         yield Process(
             Api(parts),
             shifts,
@@ -427,8 +427,8 @@ async def _pricing(settings: Settings, models: Models) -> Pricing:
     return pricing
 
 
-def _dispatcher(ports: Ports, post: Post) -> asyncio.Task[None]:
-    return asyncio.create_task(Dispatcher(ports, post).run(), name="the dispatcher")
+def _courier(ports: Ports, post: Post) -> asyncio.Task[None]:
+    return asyncio.create_task(Courier(ports, post).run(), name="the courier")
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A post office for tests: dispatchers over a real store, with a clock that one can turn."""
+"""A post office for tests: couriers over a real store, with a clock that one can turn."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,7 +22,7 @@ from milepost.store.webhook_deliveries import DeliveryRow
 from milepost.store.webhooks import WebhookRow
 from milepost.telemetry.metrics import Metrics
 from milepost.tools.egress import Egress, open_egress
-from milepost.worker.dispatcher import Dispatcher, Post
+from milepost.worker.courier import Courier, Post
 from tests.store.making import NOW_MS
 from tests.store.making_webhooks import deliveries
 
@@ -44,7 +44,7 @@ class Office:
 
     @property
     def ports(self) -> Ports:
-        """What a dispatcher needs of its process."""
+        """What a courier needs of its process."""
         shelf = Shelf(self.store, DirectoryBlobs(self.folder))
         return Ports(self.store, self.hub, lambda: self.now_ms, Ids(), Metrics(), shelf)
 
@@ -54,10 +54,10 @@ class Office:
         links = Links(self.vault, self.public_url)
         return Messages(self.store, links, partial(shown, self.store), self.public_url)
 
-    def dispatcher(self, **changes: Any) -> Dispatcher:
-        """Return a dispatcher of another process."""
+    def courier(self, **changes: Any) -> Courier:
+        """Return a courier of another process."""
         post = Post(self.messages, self.vault, changes.pop("egress", self.egress))
-        return Dispatcher(self.ports, post, chance=lambda: 0.0, **changes)
+        return Courier(self.ports, post, chance=lambda: 0.0, **changes)
 
     async def one(self, row: WebhookRow) -> DeliveryRow:
         """Return the only delivery of a webhook."""
@@ -74,8 +74,8 @@ async def office(
         yield Office(store, egress, folder)
 
 
-async def turn(dispatcher: Dispatcher) -> list[DeliveryRow]:
+async def turn(courier: Courier) -> list[DeliveryRow]:
     """Have what is due sent, and wait for what comes of it; return what was sent."""
-    taken = await dispatcher.take()
-    await asyncio.gather(*(dispatcher.send(row) for row in taken))
+    taken = await courier.take()
+    await asyncio.gather(*(courier.send(row) for row in taken))
     return taken

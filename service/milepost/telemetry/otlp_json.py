@@ -4,7 +4,7 @@ from base64 import b64decode
 from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]  # no stubs
+from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 

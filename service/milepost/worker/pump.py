@@ -6,12 +6,9 @@ runs stand in a lane below theirs unless it asks for another.
 
 import asyncio
 import random
-from collections.abc import Awaitable
-from typing import TypeVar
 
 import orjson
 
-from milepost.core.errors import MilepostError
 from milepost.core.events import RunQueued
 from milepost.live.hub import BATCHES_BELL, QUEUE_BELL, batch_bell
 from milepost.runtime.cancelling import Cancellation, cancel_run
@@ -21,6 +18,7 @@ from milepost.store.batch_turns import Item, Offer, Turn
 from milepost.store.batches import BatchRow
 from milepost.store.records import Entry, NewRun
 from milepost.telemetry.logs import logger
+from milepost.worker.turns import rest, take_turn
 
 PACE_S = 0.02
 IDLE_PACE_S = 0.25
@@ -28,8 +26,6 @@ POLL_S = 1.0
 BEGIN_MAX = 100
 STOP_MAX = 100
 QUEUE_PARTS = 2
-
-T = TypeVar("T")
 
 
 class Pump:
@@ -51,9 +47,9 @@ class Pump:
         with self._ports.hub.bell(BATCHES_BELL) as rung:
             while True:
                 rung.clear()
-                tends = await self._try(self.tend(), False)
+                tends = await take_turn(self.tend(), False, self._log)
                 await asyncio.sleep(PACE_S if tends else IDLE_PACE_S)
-                await self._rest(rung)
+                await rest(rung, self._poll_s)
 
     async def tend(self) -> bool:
         """Give a turn to each batch that needs one; return whether any is not over."""
@@ -63,25 +59,8 @@ class Pump:
         random.shuffle(standings)
         for standing in standings:
             if standing.needs_a_turn(room):
-                room -= await self._try(self._turns(standing.row, room), 0)
+                room -= await take_turn(self._turns(standing.row, room), 0, self._log)
         return bool(standings)
-
-    async def _try(self, turn: Awaitable[T], otherwise: T) -> T:
-        """Return what comes of a turn; one that fails keeps no other batch from having its own."""
-        try:
-            return await turn
-        except MilepostError as error:
-            self._log.warning("a turn failed", error=str(error))
-        except Exception:
-            self._log.exception("a turn failed")
-        return otherwise
-
-    async def _rest(self, rung: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(self._poll_s * random.uniform(0.8, 1.0)):  # noqa: S311
-                await rung.wait()
-        except TimeoutError:
-            return
 
     async def _turns(self, row: BatchRow, room: int) -> int:
         """Give a batch its turns, as many runs in each as a transaction should hold.
@@ -110,7 +89,7 @@ class Pump:
         for run_id in turn.untold[:STOP_MAX]:
             by, reason = turn.row.cancelled_by or "", turn.row.cancel_reason
             wanted = Cancellation(row.tenant, run_id, by, reason)
-            await self._try(cancel_run(ports, wanted), False)
+            await take_turn(cancel_run(ports, wanted), False, self._log)
         return turn
 
 

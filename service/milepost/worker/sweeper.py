@@ -7,7 +7,6 @@ from typing import Protocol
 
 import orjson
 
-from milepost.core.errors import MilepostError
 from milepost.core.events import RunCancelled, RunExpired
 from milepost.live.hub import OUTBOX_BELL, QUEUE_BELL, approvals_bell, inbox_bell
 from milepost.runtime.cancelling import cancel_child
@@ -30,6 +29,7 @@ from milepost.store import (
 from milepost.store.runs import RunRow, StaleError
 from milepost.store.work import Work
 from milepost.telemetry.logs import logger
+from milepost.worker.turns import take_turn
 
 SWEEP_S = 5.0
 TIMERS_S = 0.5
@@ -104,16 +104,9 @@ class Sweeper:
         Whoever ended them does so at once; this is for those that died before they could.
         """
         for child in await self._ports.store.read(children.untold(DUE_MAX)):
-            await self._each(tell(self._ports, child))
+            await take_turn(tell(self._ports, child), None, self._log)
         for tenant, run_id in await self._ports.store.read(children.orphans(DUE_MAX)):
-            await self._each(cancel_child(self._ports, tenant, run_id))
-
-    async def _each(self, turn: Awaitable[None]) -> None:
-        """Do one of several, none of which may keep the others waiting."""
-        try:
-            await turn
-        except MilepostError as error:
-            self._log.warning("a turn failed", error=str(error))
+            await take_turn(cancel_child(self._ports, tenant, run_id), None, self._log)
 
     async def free(self) -> int:
         """Give back what dead workers had reserved of budgets; return how much that was.
@@ -193,10 +186,5 @@ class Sweeper:
     async def _repeat(self, turn: Callable[[], Awaitable[object]], every_s: float) -> None:
         while True:
             self._lease.pulse()
-            try:
-                await turn()
-            except MilepostError as error:
-                self._log.warning("a turn failed", error=str(error))
-            except Exception:
-                self._log.exception("a turn failed")
+            await take_turn(turn(), None, self._log)
             await asyncio.sleep(every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter

@@ -1,4 +1,4 @@
-"""The dispatcher: what it sends, when it sends it again, and what no death of it can lose."""
+"""The courier: what it sends, when it sends it again, and what no death of it can lose."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,8 +17,8 @@ from milepost.store.store import Store
 from milepost.store.webhook_deliveries import DeliveryRow
 from milepost.store.webhooks import WebhookRow
 from milepost.tools.egress import open_egress
-from milepost.worker import dispatcher as dispatching
-from milepost.worker.dispatcher import LEASE_MS, Dispatcher
+from milepost.worker import courier as couriers
+from milepost.worker.courier import LEASE_MS, Courier
 from tests.store.making import TENANT, asking, finished
 from tests.store.making_webhooks import deliveries, hooked, put
 from tests.stubs.webhook_receiver import Receiver, receiver
@@ -60,7 +60,7 @@ async def ran(desk: Office) -> str:
 async def test_a_message_arrives_once_and_signed(desk: Office, there: Receiver) -> None:
     row = await told(desk, there)
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     message = await there.next()
     assert message.signed_with(row.secret) == [True]
@@ -69,7 +69,7 @@ async def test_a_message_arrives_once_and_signed(desk: Office, there: Receiver) 
     delivery = await desk.one(row)
     assert (delivery.status, message.id) == ("delivered", delivery.id)
     assert attempts(delivery)[0]["status"] == 204
-    assert await turn(desk.dispatcher()) == []
+    assert await turn(desk.courier()) == []
 
 
 async def test_a_sealed_secret_signs_too(desk: Office, there: Receiver) -> None:
@@ -77,7 +77,7 @@ async def test_a_sealed_secret_signs_too(desk: Office, there: Receiver) -> None:
     sealed = kept(desk.vault, TENANT, "whk_1", secret)
     await told(desk, there, id="whk_1", secret=sealed)
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     assert secret not in sealed
     assert (await there.next()).signed_with(secret) == [True]
@@ -92,10 +92,10 @@ async def test_two_secrets_sign_while_both_are_valid_and_then_one(
     work = webhooks.rotate(row, new, until_ms=until, now_ms=desk.now_ms, expected_version=1)
     await desk.store.write(work)
 
-    first, second = await desk.dispatcher().take()
-    await desk.dispatcher().send(first)
+    first, second = await desk.courier().take()
+    await desk.courier().send(first)
     desk.now_ms = until
-    await desk.dispatcher().send(second)
+    await desk.courier().send(second)
 
     assert (await there.next()).signed_with(new, old) == [True, True]
     assert (await there.next()).signed_with(new, old) == [True, False]
@@ -106,15 +106,15 @@ async def test_what_fails_is_sent_again_under_the_same_id_until_it_is_dead(
 ) -> None:
     there.answers = [500, 503, 404, 429, 302, 401, 500, 502]
     row = await told(desk, there)
-    dispatcher = desk.dispatcher()
-    await turn(dispatcher)
+    courier = desk.courier()
+    await turn(courier)
     ids = {(await there.next()).id}
 
     for wait_ms in RETRY_WAITS_MS:
         desk.now_ms += wait_ms - 1
-        assert await turn(dispatcher) == []
+        assert await turn(courier) == []
         desk.now_ms += TIMEOUT_S * 1000
-        assert len(await turn(dispatcher)) == 1
+        assert len(await turn(courier)) == 1
         ids.add((await there.next()).id)
 
     delivery = await desk.one(row)
@@ -123,43 +123,43 @@ async def test_what_fails_is_sent_again_under_the_same_id_until_it_is_dead(
     assert [each["status"] for each in attempts(delivery)][:4] == [500, 503, 404, 429]
     assert "a redirect, not followed" in attempts(delivery)[4]["error"]
     desk.now_ms += 10 * RETRY_WAITS_MS[-1]
-    assert await turn(dispatcher) == []
+    assert await turn(courier) == []
 
 
 async def test_a_dead_delivery_arrives_when_it_is_sent_again(desk: Office, there: Receiver) -> None:
     there.answers = [500]
     row = await told(desk, there)
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
     first = await there.next()
 
     await desk.store.write(webhook_deliveries.redeliver(await desk.one(row), desk.now_ms))
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     assert (await there.next()).id == first.id
     assert (await desk.one(row)).status == "delivered"
 
 
-async def test_a_dispatcher_that_dies_before_it_sends_loses_nothing(
+async def test_a_courier_that_dies_before_it_sends_loses_nothing(
     desk: Office, there: Receiver
 ) -> None:
     row = await told(desk, there)
-    (claimed,) = await desk.dispatcher().take()  # And it was never heard of again.
+    (claimed,) = await desk.courier().take()  # And it was never heard of again.
 
     desk.now_ms += LEASE_MS - 1
-    assert await turn(desk.dispatcher()) == []
+    assert await turn(desk.courier()) == []
     desk.now_ms += 1
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     assert (await there.next()).id == claimed.id
     delivery = await desk.one(row)
     assert (delivery.status, delivery.claims, delivery.failures) == ("delivered", 2, 0)
 
 
-async def test_a_dispatcher_that_dies_before_it_writes_down_sends_the_same_id_again(
+async def test_a_courier_that_dies_before_it_writes_down_sends_the_same_id_again(
     desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = await told(desk, there)
-    dying = desk.dispatcher()
+    dying = desk.courier()
     (claimed,) = await dying.take()
     there.held = asyncio.Event()
     sending = asyncio.create_task(dying.send(claimed))
@@ -168,15 +168,15 @@ async def test_a_dispatcher_that_dies_before_it_writes_down_sends_the_same_id_ag
     there.held.set()
 
     desk.now_ms += LEASE_MS
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     assert (await there.next()).id == first.id
     assert (await desk.one(row)).status == "delivered"
 
 
-async def test_two_dispatchers_send_each_message_once(desk: Office, there: Receiver) -> None:
+async def test_two_couriers_send_each_message_once(desk: Office, there: Receiver) -> None:
     row = await told(desk, there, 12)
-    processes = [desk.dispatcher() for _ in range(2)]
+    processes = [desk.courier() for _ in range(2)]
 
     while await asyncio.gather(*(turn(each) for each in processes)) != [[], []]:
         pass
@@ -190,11 +190,11 @@ async def test_410_disables_the_webhook(desk: Office, there: Receiver) -> None:
     there.answers = [410]
     row = await told(desk, there, 6)
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     found = await desk.store.read(webhooks.find(TENANT, row.id))
     assert (found.enabled, found.disabled_reason) == (0, "it answered 410 Gone")
-    assert await turn(desk.dispatcher()) == []
+    assert await turn(desk.courier()) == []
     assert "dead" in {each.status for each in await deliveries(desk.store, row)}
 
 
@@ -204,7 +204,7 @@ async def test_an_address_inside_is_judged_again_at_each_sending(
     row = await told(desk, there)
 
     async with open_egress() as strict:
-        await turn(desk.dispatcher(egress=strict))
+        await turn(desk.courier(egress=strict))
 
     delivery = await desk.one(row)
     assert (delivery.status, delivery.failures) == ("pending", 1)
@@ -224,39 +224,39 @@ async def test_a_name_that_leads_inside_by_now_is_not_followed(
     await desk.store.write(webhooks.change(row, moved, now_ms=desk.now_ms, expected_version=1))
 
     async with open_egress(resolve=rebound) as strict:
-        await turn(desk.dispatcher(egress=strict))
+        await turn(desk.courier(egress=strict))
 
     assert "is at no public address" in attempts(await desk.one(row))[0]["error"]
     assert there.asked == []
 
 
 async def test_a_slow_endpoint_holds_up_nobody_else(desk: Office, there: Receiver) -> None:
-    slow = await told(desk, there, dispatching.IN_FLIGHT_WEBHOOK_MAX + 3)
+    slow = await told(desk, there, couriers.IN_FLIGHT_WEBHOOK_MAX + 3)
     there.held = asyncio.Event()
-    dispatcher = desk.dispatcher()
-    stuck = [asyncio.create_task(dispatcher.send(row)) for row in await dispatcher.take()]
+    courier = desk.courier()
+    stuck = [asyncio.create_task(courier.send(row)) for row in await courier.take()]
     async with receiver() as quick:
         other = await told(desk, quick)
 
-        assert len(stuck) == dispatching.IN_FLIGHT_WEBHOOK_MAX
-        (sent,) = await turn(dispatcher)
+        assert len(stuck) == couriers.IN_FLIGHT_WEBHOOK_MAX
+        (sent,) = await turn(courier)
 
         assert sent.webhook_id == other.id
         assert (await quick.next()).id == sent.id
     there.held.set()
     await asyncio.gather(*stuck)
-    assert len(await turn(dispatcher)) == 4
+    assert len(await turn(courier)) == 4
     assert slow.id
 
 
 async def test_an_endpoint_that_does_not_answer_in_time_is_tried_again(
     desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatching, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(couriers, "TIMEOUT_S", 0.05)
     there.held = asyncio.Event()
     row = await told(desk, there)
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
     there.held.set()
 
     delivery = await desk.one(row)
@@ -270,20 +270,20 @@ async def test_the_beginning_of_an_answer_is_kept_and_no_more(
     there.answers, there.says = [200], "x" * 5_000_000
     row = await told(desk, there)
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     delivery = await desk.one(row)
     assert delivery.status == "delivered"
-    assert attempts(delivery)[0]["excerpt"] == "x" * dispatching.EXCERPT_BYTES
+    assert attempts(delivery)[0]["excerpt"] == "x" * couriers.EXCERPT_BYTES
 
 
 async def test_what_was_erased_meanwhile_is_not_sent(desk: Office, there: Receiver) -> None:
     row = await hooked(desk.store, url=there.url)
     claim = await finished(desk.store)
-    taken = await desk.dispatcher().take()
+    taken = await desk.courier().take()
     await desk.store.write(sessions.delete(TENANT, claim.session_id))
 
-    await asyncio.gather(*(desk.dispatcher().send(each) for each in taken))
+    await asyncio.gather(*(desk.courier().send(each) for each in taken))
 
     assert len(taken) == 3
     assert there.asked == []
@@ -296,7 +296,7 @@ async def test_a_secret_that_cannot_be_read_is_a_failure_that_says_so(
     other = Vault("another key altogether, and as long")
     row = await told(desk, there, id="whk_1", secret=kept(other, TENANT, "whk_1", "whsec_eHg="))
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     assert (
         "cannot be read with this MILEPOST_SECRET_KEY" in attempts(await desk.one(row))[0]["error"]
@@ -310,7 +310,7 @@ async def test_a_question_carries_links_to_answer_it(desk: Office, there: Receiv
     said = orjson.dumps({"approval_id": asked.id}).decode()
     await put(desk.store, run_id=asked.run_id, data=said)
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     data = (await there.next()).body["data"]
     assert data["approval"]["id"] == asked.id
@@ -326,15 +326,15 @@ async def test_a_message_that_cannot_be_made_is_a_failure_that_says_so(
     asked = await hooked(desk.store, url=there.url, events='["approval.reminder"]')
     await put(desk.store, "approval.reminder", run_id=await ran(desk), data="{}")
 
-    await turn(desk.dispatcher())
+    await turn(desk.courier())
 
     delivery = await desk.one(asked)
-    assert (delivery.status, attempts(delivery)[0]["error"]) == ("pending", dispatching.BROKEN)
+    assert (delivery.status, attempts(delivery)[0]["error"]) == ("pending", couriers.BROKEN)
     assert (await desk.one(row)).status == "delivered"
 
 
 async def test_what_runs_sends_as_soon_as_the_bell_rings(desk: Office, there: Receiver) -> None:
-    running = asyncio.create_task(desk.dispatcher(poll_s=600).run())
+    running = asyncio.create_task(desk.courier(poll_s=600).run())
     try:
         await told(desk, there, 9)
         desk.hub.ring(OUTBOX_BELL)
@@ -350,16 +350,16 @@ async def test_what_runs_sends_as_soon_as_the_bell_rings(desk: Office, there: Re
 async def test_what_breaks_off_one_turn_ends_nothing(
     desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dispatcher: Dispatcher = desk.dispatcher(poll_s=0)
-    takes, broken = dispatcher.take, iter([True])
+    courier: Courier = desk.courier(poll_s=0)
+    takes, broken = courier.take, iter([True])
 
     async def take() -> list[DeliveryRow]:
         if next(broken, False):
             raise RuntimeError("a turn broke")
         return await takes()
 
-    monkeypatch.setattr(dispatcher, "take", take)
-    running = asyncio.create_task(dispatcher.run())
+    monkeypatch.setattr(courier, "take", take)
+    running = asyncio.create_task(courier.run())
     try:
         await told(desk, there)
 

@@ -1,4 +1,4 @@
-"""The dispatcher: sends what is in the outbox to webhooks, in every process, without a leader.
+"""The courier: sends what is in the outbox to webhooks, in every process, without a leader.
 
 It claims before it sends and writes down what came of it afterwards. Whoever dies in between leaves
 a claim that lapses: then another sends the same under the same id, so that nothing is lost, and a
@@ -9,9 +9,8 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from yarl import URL
 
@@ -28,6 +27,7 @@ from milepost.store.webhooks import WebhookRow
 from milepost.store.work import Work
 from milepost.telemetry.logs import logger
 from milepost.tools.egress import Egress, EgressError, Incoming, Outgoing
+from milepost.worker.turns import rest, take_turn
 
 LEASE_MS = 60_000
 TIMEOUT_S = 10.0
@@ -44,8 +44,6 @@ GONE = 410
 BROKEN = "the message could not be made; the log of the service says why"
 USER_AGENT = "Milepost-Webhooks/1"
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Post:
@@ -56,7 +54,7 @@ class Post:
     egress: Egress
 
 
-class Dispatcher:
+class Courier:
     """Sends deliveries that are due. An endpoint that is slow holds up nobody but itself."""
 
     def __init__(
@@ -81,12 +79,12 @@ class Dispatcher:
             async with asyncio.TaskGroup() as sending:
                 while True:
                     rung.clear()
-                    taken = await self._try(self.take(), [])
+                    taken = await take_turn(self.take(), [], self._log)
                     for row in taken:
-                        task = sending.create_task(self._try(self.send(row), None))
+                        task = sending.create_task(take_turn(self.send(row), None, self._log))
                         task.add_done_callback(lambda _: rung.set())
                     await asyncio.sleep(PACE_S if taken else IDLE_PACE_S)
-                    await self._rest(rung)
+                    await rest(rung, self._poll_s)
 
     async def take(self) -> list[DeliveryRow]:
         """Claim what is due, as much as there is room for. Each is to be handed to `send`."""
@@ -196,23 +194,6 @@ class Dispatcher:
 
     async def _settle(self, work: Work[bool]) -> None:
         await self._ports.store.write(work)
-
-    async def _try(self, turn: Awaitable[T], otherwise: T) -> T:
-        """Return what comes of a turn; one that fails keeps none of the others from theirs."""
-        try:
-            return await turn
-        except MilepostError as error:
-            self._log.warning("a turn failed", error=str(error))
-        except Exception:
-            self._log.exception("a turn failed")
-        return otherwise
-
-    async def _rest(self, rung: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(self._poll_s * random.uniform(0.8, 1.0)):  # noqa: S311
-                await rung.wait()
-        except TimeoutError:
-            return
 
 
 def _gone(row: DeliveryRow, attempt: Attempt) -> Work[bool]:
