@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from sqlalchemy import update
 
 from milepost.core.agents import Limits
 from milepost.core.events import (
@@ -15,12 +16,12 @@ from milepost.core.events import (
 )
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.providers.scripted import Scripted, calling, saying
-from milepost.store import idempotency, queue, runs
+from milepost.store import idempotency, queue, runs, schema
 from milepost.store.budget_counters import KEPT_MS
 from milepost.store.budgets import BudgetRow
 from milepost.store.idempotency import PURGE_MAX, TTL_MS, Asked
 from milepost.store.records import Request
-from milepost.store.work import Work
+from milepost.store.work import Statement, Work
 from milepost.tools import tool
 from milepost.worker.sweeper import DUE_MAX, Sweeper
 from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Held, Workshop, of, putting
@@ -161,6 +162,27 @@ async def test_a_run_that_nobody_took_expires_at_its_deadline(
     await sweeper.tick()
 
     assert await shop.types(run.id) == ["run.queued", "run.expired"]
+
+
+async def test_a_run_whose_log_cannot_be_read_keeps_no_other_from_its_deadline(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    broken = await shop.queue(deadline_ms=shop.clock() + 1)
+    sound = await shop.queue(deadline_ms=shop.clock() + 2)
+    await shop.store.write(broken_log(broken.id))
+
+    shop.clock.ahead_ms = 60_000
+    await sweeper.tick()
+
+    assert (await shop.row(broken.id)).status == "queued"
+    assert (await shop.row(sound.id)).status == "expired"
+
+
+def broken_log(run_id: str) -> Work[None]:
+    """Leave no sense in what the run's log says."""
+    yield Statement(
+        update(schema.events).where(schema.events.c.run_id == run_id).values(data="not JSON")
+    )()
 
 
 async def test_a_run_that_is_driven_expires_by_its_own_worker(

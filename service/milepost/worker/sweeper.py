@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import orjson
@@ -160,13 +161,14 @@ class Sweeper:
         """Do what runs are due for; return how many there were."""
         due = await self._ports.store.read(runs.due(now, DUE_MAX))
         for row in due:
-            try:
-                await self._act(row, now)
-            except StaleError:
-                continue  # Somebody else was faster.
+            await take_turn(self._act(row, now), None, self._log)
         return len(due)
 
     async def _act(self, row: RunRow, now: int) -> None:
+        with suppress(StaleError):  # Somebody else was faster.
+            await self._do(row, now)
+
+    async def _do(self, row: RunRow, now: int) -> None:
         if row.status == "scheduled" and row.run_at_ms <= now:
             if await self._ports.store.write(runs.start_scheduled(row, now)):
                 self._ports.hub.ring(QUEUE_BELL)
