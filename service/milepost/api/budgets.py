@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.budgets_shown import show_bounds, show_budget, show_counter
 from milepost.api.conditions import amend, etag, is_conditional, require_match
@@ -270,15 +271,7 @@ class Budgets:
             "limits": show_bounds(row.bounds),
             "warn_at": row.warn_at,
         }
-        return AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action=action,
-            target=row.id,
-            details=orjson.dumps(details).decode(),
-            time_ms=self._ports.clock(),
-        )
+        return act_of(self._ports, principal, action, row.id, details)
 
 
 def _edited(present: BudgetEdit, body: BudgetChange) -> BudgetEdit:

@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from milepost.api.acts import act_of
 from milepost.api.paging import allow, json_response
 from milepost.api.requests import caller
 from milepost.core.codec import dollars
@@ -12,7 +13,6 @@ from milepost.providers.cache import ReplyCache
 from milepost.providers.cache_key import tenant_prefix
 from milepost.runtime.journal import Ports
 from milepost.store import audit, usage
-from milepost.store.audit import AuditRow
 
 
 class Cache:
@@ -61,14 +61,6 @@ class Cache:
         allow(request)
         principal = caller(request, "agents:write")
         purged = await self._cache.clear(tenant_prefix(principal.tenant))
-        act = AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action="cache.purged",
-            target="cache",
-            details=f'{{"purged":{purged}}}',
-            time_ms=self._ports.clock(),
-        )
+        act = act_of(self._ports, principal, "cache.purged", "cache", {"purged": purged})
         await self._ports.store.write(audit.add(act))
         return json_response({"purged": purged})

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.earlier_runs import EarlierRuns
 from milepost.api.new_runs import AgentName, NewRuns, RunInput, messages_of
@@ -31,7 +32,6 @@ from milepost.runtime.history import History
 from milepost.runtime.journal import Ports
 from milepost.runtime.replay import Logged, logged
 from milepost.store import idempotency, runs, sessions
-from milepost.store.audit import AuditRow
 from milepost.store.records import Entry, Fork, NewRun
 from milepost.store.runs import RunRow
 from milepost.telemetry.export import Exporter
@@ -120,15 +120,7 @@ class RunForks:
             cache=origin.asked.cache,
             forked_from=point,
         )
-        act = AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action="run.forked",
-            target=run_id,
-            details=_details(point, body, agent),
-            time_ms=now,
-        )
+        act = act_of(self._ports, principal, "run.forked", run_id, _details(point, body, agent))
         return NewRun(
             id=run_id,
             tenant=principal.tenant,
@@ -146,6 +138,7 @@ class RunForks:
             trace_parent=self._new_runs.trace_parent(request, run_id),
             queued=Entry(queued.type, now, encode(queued).decode()),
             request=idempotent(request, raw),
+            made_by=principal.id,
             scopes=orjson.dumps(sorted(principal.scopes)).decode(),
             fork=Fork(point.run_id, point.at_seq, _entry(origin.begun.forked, now), act),
         )
@@ -195,15 +188,14 @@ def _entry(forked: RunForked, now_ms: int) -> Entry:
     return Entry(forked.type, now_ms, data.decode())
 
 
-def _details(point: ForkPoint, body: RunFork, agent: Agent) -> str:
+def _details(point: ForkPoint, body: RunFork, agent: Agent) -> dict[str, Any]:
     """Return what the audit trail keeps of a fork."""
-    details: dict[str, Any] = {
+    return {
         "forked_from": asdict(point),
         "agent": agent.name,
         "agent_version": agent.version,
         "input": body.input is not None,
     }
-    return orjson.dumps(details).decode()
 
 
 def _accepted(row: RunRow, *, replayed: bool = False) -> Response:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.paging import allow, json_response, listed, page, stretch_of
 from milepost.api.requests import caller
@@ -70,30 +70,18 @@ class Secrets:
             )
         body, _ = await read_body(request, SecretValue)
         sealed = self._vault.seal(principal.tenant, name, body.value)
-        now = self._ports.clock()
-        act = self._act("secret.stored", principal, name, now)
+        act = act_of(self._ports, principal, "secret.stored", name, {})
         await self._ports.store.write(_stored(principal.tenant, name, sealed, act))
-        return json_response({"name": name, "stored_at": rfc3339(now)})
+        return json_response({"name": name, "stored_at": rfc3339(act.time_ms)})
 
     async def delete(self, request: Request) -> Response:
         """Forget a secret."""
         allow(request)
         principal = caller(request, "admin")
         name = request.path_params["name"]
-        act = self._act("secret.deleted", principal, name, self._ports.clock())
+        act = act_of(self._ports, principal, "secret.deleted", name, {})
         await self._ports.store.write(_forgotten(principal.tenant, name, act))
         return Response(status_code=204)
-
-    def _act(self, action: str, principal: Principal, name: str, now_ms: int) -> AuditRow:
-        return AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action=action,
-            target=name,
-            details="{}",
-            time_ms=now_ms,
-        )
 
 
 def _stored(tenant: str, name: str, sealed: str, act: AuditRow) -> Work[None]:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag
 from milepost.api.paging import allow, json_response
@@ -91,14 +92,12 @@ class ToolPermissions:
         return _shown(row, await self._toolsets.of(principal.tenant))
 
     def _act(self, principal: Principal, said: str) -> AuditRow:
-        return AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action="tool_permissions.changed",
-            target="tools",
-            details=orjson.dumps({"permissions": orjson.Fragment(said)}).decode(),
-            time_ms=self._ports.clock(),
+        return act_of(
+            self._ports,
+            principal,
+            "tool_permissions.changed",
+            "tools",
+            {"permissions": orjson.Fragment(said)},
         )
 
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.bodies import FIELD_ERRORS_MAX, field_error, read_json
 from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.problems import BodyError
@@ -132,15 +133,7 @@ class ToolSources:
         )
 
     def _act(self, action: str, principal: Principal, row: ToolSourceRow) -> AuditRow:
-        return AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action=action,
-            target=row.id,
-            details=orjson.dumps({"name": row.name, "kind": row.kind}).decode(),
-            time_ms=self._ports.clock(),
-        )
+        return act_of(self._ports, principal, action, row.id, {"name": row.name, "kind": row.kind})
 
 
 def show_source(row: ToolSourceRow) -> dict[str, Any]:
