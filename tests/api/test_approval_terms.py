@@ -7,8 +7,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from milepost.api import approvals
 from tests.api.asking import ARGUMENTS, DEMO, decide, ended, events, mails, parked
-from tests.api.serving import KeyedService
+from tests.api.making import made
+from tests.api.serving import KeyedService, serving_tenants, settings_for
+from tests.store.making import asking
 
 EDITED = {"to": "bob@example.com", "subject": "lunch", "body": "hello"}
 
@@ -62,9 +65,11 @@ async def test_an_approval_shows_how_people_are_asked(client: httpx2.AsyncClient
     assert (asked["votes"], asked["diff"], asked["version"]) == ([], None, 1)
 
 
+@pytest.mark.parametrize("on_loop_max", [0, approvals.ON_LOOP_MAX])
 async def test_one_reads_what_was_said_before_and_what_one_may_answer(
-    client: httpx2.AsyncClient,
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, on_loop_max: int
 ) -> None:
+    monkeypatch.setattr(approvals, "ON_LOOP_MAX", on_loop_max)
     asked = await parked(client)
 
     approval = await shown(client, asked)
@@ -74,6 +79,59 @@ async def test_one_reads_what_was_said_before_and_what_one_may_answer(
     assert (approval["can_decide"], approval["answers"]) == (True, ["approve", "deny"])
     await decide(client, asked, "deny")
     assert (await shown(client, asked))["answers"] == []
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [{"required": 2}, {"approvers": ["user:ann"]}, {"self_approval": False}],
+    ids=["two", "named", "somebody else"],
+)
+async def test_nobody_edits_a_call_into_one_that_others_must_approve(
+    client: httpx2.AsyncClient, tmp_path: Path, terms: dict[str, Any]
+) -> None:
+    important = {"tool": "send_email", "args": [{"arg": "to", "pattern": "*@vip.example"}]}
+    often = {"tool": "send_email", "rate": {"more_than": 9, "within_s": 60}}
+    policy = {"ask": ["send_email", {**important, **terms}, often], "allow": ["*"]}
+    await made(client, "/v1/agents", {**DEMO, "name": "ruled", "policy": policy})
+    asked = await asked_by(client)
+    to_boss = {**EDITED, "to": "boss@vip.example"}
+
+    told = await refusal(client, asked, "approve", arguments=to_boss)
+
+    assert told == (409, "policy_denied")
+    assert (await shown(client, asked))["status"] == "pending"
+    assert (await decide(client, asked, "approve", arguments=EDITED)).status_code == 200
+    await ended(client, asked["run_id"])
+    assert [mail["to"] for mail in mails(tmp_path)] == ["bob@example.com"]
+
+
+async def test_whoever_sends_the_call_back_as_it_was_may_if_they_might_without(
+    client: httpx2.AsyncClient,
+) -> None:
+    """The rules have become stricter since, which holds for what is asked from now on."""
+    asked = await parked(client)
+    policy = {"ask": [{"tool": "send_email", "required": 2}]}
+    assert (await client.put("/v1/policies/tenant", json={"policy": policy})).is_success
+
+    decided = await decide(client, asked, "approve", arguments=asked["arguments"])
+
+    assert decided.json()["status"] == "approved"
+
+
+async def test_who_was_asked_by_the_same_terms_edits_as_they_like(keyed: KeyedService) -> None:
+    await ruled(
+        keyed.acme, approvers=["user:ann"], ttl_s=2, on_timeout="escalate",
+        escalate_to=["user:cas"],
+    )  # fmt: skip
+    asked = await asked_by(keyed.acme)
+    while not (await shown(keyed.acme, asked))["escalated"]:
+        pass
+    cas = await keyed.holding("approvals:decide", subject="cas")
+
+    decided = await decide(cas, asked, "approve", arguments=EDITED)
+
+    # Whoever is late is told so, and not that it is for others.
+    assert decided.status_code == 200 or decided.json()["code"] == "approval_expired"
 
 
 async def test_an_edit_shows_what_it_changed(client: httpx2.AsyncClient) -> None:
@@ -135,6 +193,39 @@ async def test_several_people_must_agree_and_each_is_seen_to_have(
     assert actions == ["approval.voted", "approval.decided"]
 
 
+async def test_who_sends_the_call_back_as_it_was_has_edited_nothing(
+    keyed: KeyedService, tmp_path: Path
+) -> None:
+    """A form sends all of its fields: that is a vote like any other, and voids nobody's."""
+    await ruled(keyed.acme, required=2)
+    asked = await asked_by(keyed.acme)
+    ann, bob = [await keyed.holding("approvals:decide", subject=name) for name in ("ann", "bob")]
+    same = dict(reversed(asked["arguments"].items()))
+
+    first = (await decide(ann, asked, "approve", digest=asked["digest"])).json()
+    second = (await decide(bob, asked, "approve", arguments=same)).json()
+
+    await ended(keyed.acme, asked["run_id"])
+    assert (first["status"], second["status"], second["diff"]) == ("pending", "approved", None)
+    assert len(mails(tmp_path)) == 1
+
+
+async def test_whoever_sends_back_a_call_that_was_edited_meanwhile_is_told(
+    keyed: KeyedService,
+) -> None:
+    await ruled(keyed.acme, required=2)
+    asked = await asked_by(keyed.acme)
+    ann, bob = [await keyed.holding("approvals:decide", subject=name) for name in ("ann", "bob")]
+    await decide(ann, asked, "approve", digest=asked["digest"], arguments=EDITED)
+
+    told = await refusal(
+        bob, asked, "approve", digest=asked["digest"], arguments=asked["arguments"]
+    )
+
+    assert told == (409, "digest_mismatch")
+    await decide(bob, asked, "deny", digest=(await shown(keyed.acme, asked))["digest"])
+
+
 async def test_who_voted_may_think_again_while_it_is_open(
     keyed: KeyedService, tmp_path: Path
 ) -> None:
@@ -194,6 +285,20 @@ async def test_whoever_asked_for_the_run_may_deny(keyed: KeyedService) -> None:
     assert (await decide(keyed.acme, asked, "deny")).json()["status"] == "denied"
 
 
+async def test_a_call_has_brought_one_result_whoever_says_so_again(database_url: str) -> None:
+    async with serving_tenants(settings_for(database_url, slots=0)) as keyed:
+        question = await asking(keyed.service.app._parts.ports.store, kind="outcome")
+        asked = {"id": question.id}
+
+        first, again = [
+            await decide(keyed.acme, asked, "happened", result={"paid": 1}) for _ in range(2)
+        ]
+
+        assert [first.status_code, again.status_code] == [200, 200]
+        other = await refusal(keyed.acme, asked, "happened", result={"paid": 2})
+        assert other == (409, "approval_decided")
+
+
 # --- Always for this session ----------------------------------------------------------------
 
 
@@ -219,6 +324,23 @@ async def test_a_yes_for_the_session_is_not_asked_for_again_until_it_is_taken_ba
     revoked = (await client.delete(f"/v1/grants/{grant['id']}")).json()
     third = await parked(client, session_id=session)
     assert (revoked["active"], third["status"]) == (False, "pending")
+
+
+async def test_a_yes_that_was_to_hold_for_once_is_not_made_to_hold_on_afterwards(
+    client: httpx2.AsyncClient,
+) -> None:
+    asked = await parked(client)
+    remember = {"for": "session", "ttl_s": 600}
+    await decide(client, asked, "approve")
+
+    late = await refusal(client, asked, "approve", remember=remember)
+
+    assert late == (409, "approval_decided")
+    another = await parked(client)
+    granted = [await decide(client, another, "approve", remember=remember) for _ in range(2)]
+    assert [answer.status_code for answer in granted] == [200, 200]
+    grants = (await client.get("/v1/grants")).json()["data"]
+    assert [grant["approval_id"] for grant in grants] == [another["id"]]
 
 
 async def test_one_of_several_votes_grants_nothing(client: httpx2.AsyncClient) -> None:

@@ -87,6 +87,8 @@ async def test_no_endpoint_takes_what_cannot_be_stored(
 ) -> None:
     before = await stored(client)
     unstorable = [b'{"a": "\\u0000"}', b'{"\\u0000": 1}', b'{"a": 18446744073709551615}', DEEP]
+    unstorable += [b'{"a": ' + b"[" * 1_000 + b"9" * 30 + b"]" * 1_000 + b"}"]
+    unstorable += [b'{"a": [99999999999999999999999]}', b'{"a": -9223372036854775809}']
 
     for endpoint in TAKE_BODIES:
         for content in unstorable:

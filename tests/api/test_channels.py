@@ -301,6 +301,21 @@ async def test_dc14_an_action_that_is_another_than_was_shown_is_not_executed(cha
     assert chat.done == []
 
 
+async def test_a_yes_to_what_was_never_shown_is_none_and_shows_it(chat: Chat) -> None:
+    chat.wait_s = 0
+    started = await chat.call("charge", order="A1")
+    while (waiting := await chat.waiting()) is None:
+        pass
+    chat.wait_s = 20
+
+    unseen = await chat.say("yes")
+    seen = await chat.say("yes")
+
+    assert (started["outcome"], started["pending"]) == ("started", None)
+    assert (unseen["outcome"], unseen["pending"]["id"]) == ("kind_mismatch", waiting["id"])
+    assert (seen["outcome"], chat.done) == ("confirmed", ["charged A1"])
+
+
 @pytest.mark.parametrize("intent", ["ignore", "explode"])
 async def test_dc15_what_is_ignored_leaves_the_action_ten_seconds(chat: Chat, intent: str) -> None:
     first = await chat.call("refund", order="A1")

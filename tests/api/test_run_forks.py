@@ -190,6 +190,26 @@ async def test_a_fork_acts_for_whom_its_caller_may_act(keyed: KeyedService) -> N
     await over(bob, fork["id"])
 
 
+async def test_whoever_forks_a_run_asks_for_what_the_fork_asks_for(keyed: KeyedService) -> None:
+    policy = {"ask": [{"tool": "send_email", "self_approval": False}], "allow": ["*"]}
+    await made(keyed.acme, "/v1/agents", an_agent(policy=policy))
+    scopes = ("runs:write", "runs:read", "approvals:decide")
+    ann, bob = [await keyed.holding(*scopes, subject=name) for name in ("ann", "bob")]
+    parent = await a_waiting_run(ann)
+    path = f"/v1/runs/{parent['id']}/fork"
+
+    fork = await made(bob, path, {"at_seq": 1})
+    async with bob.stream("GET", f"/v1/runs/{fork['id']}/events?until=waiting") as events:
+        await events.aread()
+    (asked,) = (await bob.get(f"/v1/approvals?run_id={fork['id']}")).json()["data"]
+    decision = f"/v1/approvals/{asked['id']}/decision"
+
+    assert asked["requester"]["user"] == "bob"
+    assert refusal(await bob.post(decision, json={"decision": "approve"})) == (403, "self_approval")
+    assert (await ann.post(decision, json={"decision": "approve"})).json()["status"] == "approved"
+    await over(bob, fork["id"])
+
+
 async def test_too_long_a_log_and_too_much_of_it_are_refused(
     clerk: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,44 @@ def test_a_question_is_answered_once(base_url: str, tmp_path: Path, parked: str)
     assert second.code == FAILED
 
 
+def test_a_question_is_looked_at_before_it_is_answered(
+    base_url: str, tmp_path: Path, parked: str
+) -> None:
+    words = ("approvals", "list", "--run", parked, "--tool", "send_email", "--mine", "--json")
+    [listed] = lines(asked(base_url, tmp_path, *words))
+
+    shown = json.loads(asked(base_url, tmp_path, "approvals", "get", listed["id"]).out)
+
+    assert shown["context"] == [{"role": "user", "text": MAIL}]
+    assert (shown["digest"], shown["answers"]) == (listed["digest"], ["approve", "deny"])
+    assert lines(asked(base_url, tmp_path, "approvals", "list", "--tool", "add", "--json")) == []
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_an_inbox_is_watched(
+    base_url: str, tmp_path: Path, parked: str, flags: tuple[str, ...]
+) -> None:
+    words = ("approvals", "tail", "--run", parked, "--base-url", base_url, *flags)
+    with subprocess.Popen(
+        command(*words), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        waits = watching.stdout.readline()
+        approval_id = question(base_url, tmp_path, parked)
+        asked(base_url, tmp_path, "approvals", "decide", approval_id, "deny")
+        decided = watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+
+        assert watching.wait(timeout=60) == INTERRUPTED
+    if flags:
+        said = [json.loads(line) for line in (waits, decided)]
+        assert [each["type"] for each in said] == ["snapshot", "approval.decided"]
+        assert [each["approval"]["id"] for each in said] == [approval_id] * 2
+    else:
+        assert waits.split()[:3] == ["snapshot", "pending", approval_id]
+        assert decided.split()[:3] == ["decided", "denied", approval_id]
+
+
 def test_rules_are_put_read_and_asked(base_url: str, tmp_path: Path, parked: str) -> None:
     listed = lines(asked(base_url, tmp_path, "runs", "list", "--json"))
     [session] = [each["session_id"] for each in listed if each["id"] == parked]
@@ -209,6 +247,7 @@ def test_what_the_server_refuses_is_said_in_one_line(
         (["policies", "check", "demo", "add", "[]"], "is a JSON object, such"),
         (["approvals", "decide", "apr_x", "maybe"], "'maybe' is not one of 'approve', 'deny'"),
         (["approvals", "decide", "a", "happened", "--result", "{"], "--result is not JSON"),
+        (["approvals", "decide", "a", "approve", "--remember-s", "nan"], "no number of seconds"),
         (["approvals", "decide", "a", "approve", "--arguments", "{"], "--arguments is not JSON"),
         (["approvals", "decide", "a", "approve", "--arguments", "[]"], "is a JSON object, such"),
     ],

@@ -1,5 +1,7 @@
 """What an answer makes of an action that waits: the moves, without a database."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,7 +75,14 @@ def test_a_yes_counts_for_what_was_shown_last_and_not_for_what_came_after_it() -
 
     assert moved(Said("yes"), OFFER, another) == "expired"
     assert moved(Said("yes", expected_id="pnd_1"), OFFER, another) == "confirm"
-    assert moved(Said("yes"), OFFER, None) == "confirm"  # Shown by other means.
+
+
+@pytest.mark.parametrize("said", [Said("yes"), Said(intent="confirm")])
+def test_a_yes_of_somebody_who_was_shown_nothing_is_none_to_what_waits(said: Said) -> None:
+    assert moved(said, OFFER, None) == "kind_mismatch"
+    # Whoever has shown it by other means says what it is.
+    assert moved(replace(said, expected_id="pnd_1"), OFFER, None) == "confirm"
+    assert moved(Said("no"), OFFER, None) == "cancel"
 
 
 def test_dc13_another_kind_or_id_is_another_action() -> None:

@@ -152,7 +152,24 @@ def test_a_grant_of_a_tool_answers_nothing_that_not_anybody_may_answer(terms: Te
 
     assert judged(policy, small, anything).verdict is Verdict.ALLOW
     assert judged(policy, large, anything).verdict is Verdict.ASK
-    assert judged(policy, large, this).verdict is Verdict.ALLOW
+    alone = terms.required == 1
+    assert judged(policy, large, this).verdict is (Verdict.ALLOW if alone else Verdict.ASK)
+
+
+@pytest.mark.parametrize("rate", [None, Rate(more_than=1, within_s=60)])
+def test_rules_together_take_no_longer_than_patience_and_what_was_not_read_is_denied(
+    rate: Rate | None,
+) -> None:
+    slow = [ArgumentMatch("x", "*" + "a" * 990 + str(n)) for n in range(200)]
+    policy = Policy(deny=tuple(Rule("pay", (each,), rate=rate) for each in slow))
+
+    judgement = judged(policy, Asked("pay", {"x": "a" * 180_000}))
+    if judgement.counts:  # There was no time to see that none of them is about it.
+        counted = {each.key: 0 for each in judgement.counts}
+        judgement = judged(policy, Asked("pay", {"x": "a" * 180_000}), counts=counted)
+
+    assert judgement.verdict is Verdict.DENY
+    assert judged(policy, Asked("pay", {"x": "a"})).verdict is Verdict.ASK
 
 
 def test_where_several_rules_ask_all_their_terms_hold() -> None:

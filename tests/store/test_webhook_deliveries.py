@@ -38,8 +38,9 @@ async def test_each_webhook_gets_what_it_wants(store: Store) -> None:
     everything = await hooked(store)
     await finished(store)
 
-    assert await store.write(webhook_deliveries.fan_out(NOW_MS)) == 3
+    fanned = await store.write(webhook_deliveries.fan_out(NOW_MS))
 
+    assert (fanned.taken, fanned.dead) == (3, 0)
     assert [each.type for each in await deliveries(store, ends)] == ["run.completed"]
     assert len(await deliveries(store, everything)) == 3
     assert not await store.read(outbox.waits())
@@ -83,8 +84,9 @@ async def test_what_too_many_wait_before_is_dead_and_says_so(
     for n in range(3):
         await put(store, now_ms=NOW_MS + n)
 
-    await store.write(webhook_deliveries.fan_out(NOW_MS))
+    fanned = await store.write(webhook_deliveries.fan_out(NOW_MS))
 
+    assert (fanned.taken, fanned.dead) == (3, 1)
     statuses = sorted(each.status for each in await deliveries(store, row))
     assert statuses == ["dead", "pending", "pending"]
     (dead,) = [each for each in await deliveries(store, row) if each.status == "dead"]

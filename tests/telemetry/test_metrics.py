@@ -23,6 +23,7 @@ from milepost.telemetry.metrics import TOOL_LABELS_MAX, Metrics
 
 FAILURE = Failure("provider_error", "no")
 OUTPUT = Output("42")
+STATUSES = ("delivered", "failed", "dead")
 
 
 def span(
@@ -70,6 +71,19 @@ def test_a_status_that_nobody_has_any_more_falls_to_zero() -> None:
     metrics.render({"scheduled": 5})
 
     assert samples(metrics)['milepost_runs{status="scheduled"}'] == 0
+
+
+def test_deliveries_are_counted_by_what_came_of_them_and_from_the_start() -> None:
+    metrics = Metrics()
+    before = samples(metrics)
+
+    metrics.count_deliveries("failed")
+    metrics.count_deliveries("dead", 2)
+
+    shown = samples(metrics)
+    named = [f'milepost_webhook_deliveries_total{{status="{status}"}}' for status in STATUSES]
+    assert [before[each] for each in named] == [0, 0, 0]
+    assert [shown[each] for each in named] == [0, 1, 2]
 
 
 def test_slots_are_shown() -> None:

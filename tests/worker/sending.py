@@ -41,12 +41,13 @@ class Office:
     public_url: str | None = PUBLIC
     now_ms: int = NOW_MS
     hub: Hub = field(default_factory=Hub)
+    metrics: Metrics = field(default_factory=Metrics)
 
     @property
     def ports(self) -> Ports:
         """What a courier needs of its process."""
         shelf = Shelf(self.store, DirectoryBlobs(self.folder))
-        return Ports(self.store, self.hub, lambda: self.now_ms, Ids(), Metrics(), shelf)
+        return Ports(self.store, self.hub, lambda: self.now_ms, Ids(), self.metrics, shelf)
 
     @property
     def messages(self) -> Messages:

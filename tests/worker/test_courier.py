@@ -126,6 +126,38 @@ async def test_what_fails_is_sent_again_under_the_same_id_until_it_is_dead(
     assert await turn(courier) == []
 
 
+async def test_what_came_of_sending_is_counted_when_it_is_written_down(
+    desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_deliveries, "PENDING_MAX", 3)
+    there.answers = [204, 500, 410]
+    await told(desk, there, 4)  # One too many: dead at once.
+    courier = desk.courier()
+
+    for row in await courier.take():
+        await courier.send(row)
+
+    page = desk.metrics.render({}).decode()
+    assert 'milepost_webhook_deliveries_total{status="delivered"} 1.0' in page
+    assert 'milepost_webhook_deliveries_total{status="failed"} 1.0' in page
+    assert 'milepost_webhook_deliveries_total{status="dead"} 2.0' in page
+
+
+async def test_an_attempt_that_another_has_followed_is_not_counted(
+    desk: Office, there: Receiver
+) -> None:
+    await told(desk, there)
+    late, courier = desk.courier(), desk.courier()
+    (claimed,) = await late.take()
+    desk.now_ms += LEASE_MS
+    await turn(courier)
+
+    await late.send(claimed)
+
+    page = desk.metrics.render({}).decode()
+    assert 'milepost_webhook_deliveries_total{status="delivered"} 1.0' in page
+
+
 async def test_a_dead_delivery_arrives_when_it_is_sent_again(desk: Office, there: Receiver) -> None:
     there.answers = [500]
     row = await told(desk, there)

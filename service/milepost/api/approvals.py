@@ -1,7 +1,9 @@
 """`/v1/approvals`: what waits for a person, and the answers that people give."""
 
+import asyncio
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -61,6 +63,8 @@ STATUSES = (
 KINDS = ("call", "outcome")
 EVENTS = "text/event-stream"
 AGE_S_MAX = 10**9
+ON_LOOP_MAX = 200
+"""How long a log may be that is read without letting others go on."""
 FILTERS = (
     "agent", "tool", "session_id", "run_id", "user", "kind", "created_after", "created_before",
     "mine",
@@ -149,10 +153,11 @@ class Approvals:
         approval, entries = await self._ports.store.read(_beside(row))
         who = await known_approver(self._ports, principal)
         answers = _answers_of(row, principal, who)
+        read = partial(context_of, entries, row.id)
         return json_response(
             {
                 **approval,
-                "context": context_of(entries, row.id),
+                "context": read() if len(entries) <= ON_LOOP_MAX else await asyncio.to_thread(read),
                 "answers": answers,
                 "can_decide": bool(answers),
             }

@@ -1,6 +1,8 @@
 """Request bodies: read within bounds, parsed once, refused with every place that does not fit."""
 
 import asyncio
+import json
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -11,13 +13,16 @@ from starlette.types import Message
 
 from milepost.api.problems import BodyError, FieldError
 from milepost.core.errors import InvalidError
-from milepost.core.json import UnencodableError, clean
+from milepost.core.json import INT_MAX, INT_MIN, UnencodableError, clean
 from milepost.runtime.spec import why
 
 BODY_BYTES_MAX = 1_048_576
 BODY_S_MAX = 60.0
 BODY_VALUES_MAX = 50_000
 FIELD_ERRORS_MAX = 100
+DIGITS_MAX = 20
+
+_MANY_DIGITS = re.compile(rb"[0-9]{19}")
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -146,11 +151,25 @@ def loads(raw: bytes) -> Any:
     except UnencodableError as error:
         raise InvalidError(f"the body cannot be stored: {error}", code="unstorable") from error
     if cleaned != value:
-        raise InvalidError(
-            "the body has a NUL character or an integer beyond 64 bits, which cannot be stored",
-            code="unstorable",
-        )
+        raise _unstorable()
+    if _MANY_DIGITS.search(raw):
+        # It is not nested deeply, as is known by now.
+        json.loads(raw, parse_int=_integer)
     return value
+
+
+def _integer(digits: str) -> int:
+    """Return an integer; raise for one that is read as a float, which is near it at best."""
+    if len(digits) > DIGITS_MAX or not INT_MIN <= int(digits) <= INT_MAX:
+        raise _unstorable()
+    return int(digits)
+
+
+def _unstorable() -> InvalidError:
+    return InvalidError(
+        "the body has a NUL character or an integer beyond 64 bits, which cannot be stored",
+        code="unstorable",
+    )
 
 
 def _require_few(value: Any) -> None:

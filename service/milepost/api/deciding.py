@@ -8,6 +8,7 @@ import orjson
 from starlette.requests import Request
 
 from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.approval_bodies import ApprovalDecision, NamedDecision
 from milepost.api.approvals_shown import shown
 from milepost.api.replays import Made, once
@@ -32,8 +33,9 @@ from milepost.store.approvals import (
     Edit,
     Remember,
 )
-from milepost.store.audit import AuditRow
+from milepost.store.audit import AuditFilter, AuditRow
 from milepost.store.idempotency import Asked
+from milepost.store.records import Page
 from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Work
 from milepost.tools import preview
@@ -97,10 +99,22 @@ class _Draft:
         """Count the answer and write it into the audit trail."""
         seen, act = self.seen, self.act
         decided = yield from approvals.decide(seen.tenant, seen.id, self.decision, act.time_ms)
-        if not decided.repeated:
-            is_vote = decided.approval.status == "pending"
-            yield from audit.add(replace(act, action="approval.voted") if is_vote else act)
+        if decided.repeated:
+            yield from self._require_same_result(decided.approval)
+            return decided
+        is_vote = decided.approval.status == "pending"
+        yield from audit.add(replace(act, action="approval.voted") if is_vote else act)
         return decided
+
+    def _require_same_result(self, row: ApprovalRow) -> Work[None]:
+        """Raise where the call is said to have brought something else than was said before."""
+        result = self.decision.result
+        if result is None:
+            return
+        wanted = AuditFilter(action="approval.decided", target=row.id)
+        for act in (yield from audit.search(row.tenant, wanted, Page(1))):
+            if orjson.loads(act.details)["result"] != orjson.loads(result):
+                raise DecidedError(row)
 
 
 class Deciding:
@@ -216,14 +230,17 @@ class Deciding:
     ) -> _Draft:
         body.require_coherent()
         seen = await self._find(principal, approval_id)
-        edit = None
+        edit, digest = None, body.digest
         if body.arguments is not None and seen.kind == "call":
             edit = await self._edited(seen, body.arguments)
+            if edit.digest == seen.digest:
+                # Nothing was edited: it is a yes to exactly this call, and voids nobody's.
+                edit, digest = None, digest or seen.digest
         decision = Decision(
             body.decision,
             principal.id,
             body.comment,
-            body.digest,
+            digest,
             edit,
             name=principal.name,
             who=approver(principal),
@@ -255,13 +272,20 @@ class Deciding:
         call = ToolCall(id=row.call_id, name=row.tool, arguments=dict(arguments))
         identity = Identity.of(run.user, run.scopes)
         rules = await self._judging.rules(row.tenant, agent, identity, row.session_id, tools)
-        match rules.judge(call):
+        ruling = rules.judge(call)
+        if isinstance(ruling, Count):
+            # How often it was called counts when it is made; here, what else is said of it.
+            ruling = rules.judge(call, {each.key: 0 for each in ruling.wanted})
+        match ruling:
             case Run(fitting) | Ask(fitting) | Count(fitting):
-                return Edit(
+                edit = Edit(
                     orjson.dumps(fitting).decode(),
                     call_digest(row.tool, fitting),
                     preview(row.tool, fitting),
                 )
+                if isinstance(ruling, Ask) and edit.digest != row.digest:
+                    _require_met(ruling, row)
+                return edit
             case Refuse(_, reason):
                 raise ConflictError(f"{row.tool} is denied: {reason}", code="policy_denied")
             case Reject(failure):
@@ -271,15 +295,7 @@ class Deciding:
         self, principal: Principal, action: str, seen: ApprovalRow, details: Mapping[str, Any]
     ) -> AuditRow:
         told = {**details, "run_id": seen.run_id, "call_id": seen.call_id}
-        return AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action=action,
-            target=seen.id,
-            details=orjson.dumps(told).decode(),
-            time_ms=self._ports.clock(),
-        )
+        return act_of(self._ports, principal, action, seen.id, told)
 
     async def _find(self, principal: Principal, approval_id: str) -> ApprovalRow:
         return await self._ports.store.read(approvals.find(principal.tenant, approval_id))
@@ -288,6 +304,24 @@ class Deciding:
 def approver(principal: Principal) -> Approver:
     """Return the principal as terms know people."""
     return Approver(principal.id, principal.subject, principal.scopes)
+
+
+def _require_met(ruling: Ask, row: ApprovalRow) -> None:
+    """Raise where whoever answers this question might not answer one about the edited call.
+
+    Those to whom it was passed on are in the terms of the rule, too.
+    """
+    terms, said = ruling.terms, row.terms_shown()
+    asked, named = frozenset(said.get("approvers", ())), frozenset(terms.approvers)
+    theirs = not named or (bool(asked) and asked <= named | frozenset(terms.escalate_to))
+    foreign = terms.self_approval or not said.get("self_approval", True)
+    if theirs and foreign and terms.required <= row.required:
+        return
+    raise ConflictError(
+        f"{row.tool} with these arguments is for others to approve, or for more of them, than"
+        f" approval {row.id} asks: {ruling.reason}; deny it, and have that call asked for",
+        code="policy_denied",
+    )
 
 
 def _said(seen: ApprovalRow, decision: Decision) -> dict[str, Any]:

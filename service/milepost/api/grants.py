@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.paging import allow, choice, json_response, listed, page, words
 from milepost.api.requests import caller, principal_of
 from milepost.live.frames import rfc3339
@@ -63,15 +63,7 @@ class Grants:
         allow(request)
         principal = caller(request, "approvals:decide")
         now = self._ports.clock()
-        act = AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action="grant.revoked",
-            target=request.path_params["grant_id"],
-            details=orjson.dumps({}).decode(),
-            time_ms=now,
-        )
+        act = act_of(self._ports, principal, "grant.revoked", request.path_params["grant_id"], {})
         row = await self._ports.store.write(_revoked(act))
         self._known.forget(principal.tenant)
         return json_response(show_grant(row, now))

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag, require_match
 from milepost.api.paging import allow, json_response
@@ -159,14 +160,8 @@ class Policies:
         return await self._ports.store.read(policies.get(principal.tenant, scope))
 
     def _act(self, principal: Principal, row: PolicyRow, said: str) -> AuditRow:
-        return AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action="policy.changed",
-            target=row.scope,
-            details=orjson.dumps({"policy": orjson.Fragment(said)}).decode(),
-            time_ms=self._ports.clock(),
+        return act_of(
+            self._ports, principal, "policy.changed", row.scope, {"policy": orjson.Fragment(said)}
         )
 
 

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from yarl import URL
 
 from milepost.api.access import Principal
+from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body, read_optional
 from milepost.api.conditions import amend, etag, is_conditional, require_match
 from milepost.api.paging import (
@@ -373,15 +374,7 @@ class Webhooks:
             "approval_links": bool(row.approval_links),
             "approver": row.approver,
         }
-        return AuditRow(
-            id=self._ports.new_id("aud"),
-            tenant=principal.tenant,
-            actor=principal.id,
-            action=action,
-            target=row.id,
-            details=orjson.dumps(details).decode(),
-            time_ms=self._ports.clock(),
-        )
+        return act_of(self._ports, principal, action, row.id, details)
 
 
 def _require_known(events: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from milepost.client.patience import Patience
 from milepost.client.shapes import (
     Agent,
     Approval,
+    ApprovalChange,
     Batch,
     BatchProgress,
     BatchResult,
@@ -24,6 +25,7 @@ from milepost.client.shapes import (
 __all__ = [
     "Agent",
     "Approval",
+    "ApprovalChange",
     "Batch",
     "BatchProgress",
     "BatchResult",

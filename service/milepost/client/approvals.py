@@ -1,10 +1,14 @@
 """`client.approvals`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypedDict, Unpack
 
+from milepost.client.approval_changes import ChangePlace, Chosen
+from milepost.client.following import Following
 from milepost.client.shapes import (
     Approval,
+    ApprovalChange,
     ApprovalKind,
     ApprovalStatus,
     Decision,
@@ -14,11 +18,12 @@ from milepost.client.shapes import (
 )
 from milepost.client.transport import Transport, quoted
 
+REST_PAGE = 100
 
-class ApprovalFilters(TypedDict, total=False):
-    """Which approvals a list is to hold, and which stretch of it."""
 
-    status: ApprovalStatus | None
+class FollowFilters(TypedDict, total=False):
+    """Which approvals one is told of; `mine` are those that one may approve."""
+
     run_id: str | None
     agent: str | None
     tool: str | None
@@ -27,10 +32,17 @@ class ApprovalFilters(TypedDict, total=False):
     kind: ApprovalKind | None
     created_after: str | None
     created_before: str | None
-    older_than_s: int | None
     mine: bool | None
+
+
+class ApprovalFilters(FollowFilters, total=False):
+    """Which approvals a list is to hold, and which stretch of it."""
+
+    status: ApprovalStatus | None
+    older_than_s: int | None
     limit: int | None
     after: str | None
+    order: str | None
 
 
 class DecisionOptions(TypedDict, total=False):
@@ -61,6 +73,24 @@ class Approvals:
         """Return an approval as it is now."""
         return shaped(Approval, await self._transport.get(f"/v1/approvals/{quoted(approval_id)}"))
 
+    async def follow(
+        self, *, after: str | None = None, **filters: Unpack[FollowFilters]
+    ) -> AsyncGenerator[ApprovalChange, None]:
+        """Yield all that waits, and then each change, or what changed since `after`; without end.
+
+        Broken connections are mended on the way: nothing is lost and nothing comes twice.
+        """
+        place = ChangePlace(after)
+        stream = Following(self._transport, "/v1/approvals/events", Chosen(filters), place)
+        async with aclosing(stream.events()) as frames:
+            async for told in frames:
+                for change in told.changes:
+                    yield change
+                if told.rest_after:
+                    async with aclosing(self._rest(place, told.rest_after, filters)) as rest:
+                        async for change in rest:
+                            yield change
+
     async def decide(
         self, approval_id: str, decision: Decision, **options: Unpack[DecisionOptions]
     ) -> Approval:
@@ -83,3 +113,14 @@ class Approvals:
         path = f"/v1/approvals/{quoted(approval_id)}/withdraw"
         said = {} if reason is None else {"reason": reason}
         return shaped(Approval, await self._transport.post(path, said))
+
+    async def _rest(
+        self, place: ChangePlace, after: str, filters: FollowFilters
+    ) -> AsyncGenerator[ApprovalChange, None]:
+        """Yield what waits besides, where it is more than a snapshot holds."""
+        cursor: str | None = after
+        while cursor is not None:
+            page = await self.list(**filters, status="pending", limit=REST_PAGE, after=cursor)
+            cursor = page.next_cursor
+            for change in place.waiting(list(page.items), whole=cursor is None):
+                yield change

@@ -159,6 +159,7 @@ class BlockingApprovals(_Blocking[Approvals]):
 
     list = _blocking(Approvals.list)
     get = _blocking(Approvals.get)
+    follow = _iterating(Approvals.follow)
     decide = _blocking(Approvals.decide)
     decide_all = _blocking(Approvals.decide_all)
     withdraw = _blocking(Approvals.withdraw)

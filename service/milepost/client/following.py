@@ -1,5 +1,6 @@
 """Following a stream across broken connections, restarts of its server, and drains."""
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ class Following(Generic[E]):
         self._over = False
         self._retry_s: float | None = None
         self._asked_s: float | None = None
+        self._opened_s: float | None = None
 
     async def events(self) -> AsyncGenerator[E, None]:
         """Yield each event once and in order, however often the connection breaks.
@@ -102,7 +104,7 @@ class Following(Generic[E]):
         failures = 0
         while True:
             lost: MilepostError = self._transport.unreachable(None)
-            self._asked_s = None
+            self._asked_s = self._opened_s = None
             try:
                 async with aclosing(self._connection()) as events:
                     async for event in events:
@@ -117,7 +119,7 @@ class Following(Generic[E]):
                 lost = error
             if self._over:
                 return
-            failures += 1
+            failures = 1 if self._held() else failures + 1
             if failures >= self._transport.patience.tries_max:
                 raise lost
             await self._transport.pause(failures, self._asked(lost))
@@ -130,6 +132,7 @@ class Following(Generic[E]):
                 if frames is None:
                     self._over = True
                     return
+                self._opened_s = time.monotonic()
                 async for frame in frames:
                     if frame.retry is not None:
                         self._retry_s = frame.retry / 1000
@@ -144,6 +147,12 @@ class Following(Generic[E]):
                         return
         except httpx2.TransportError as lost:
             raise self._transport.unreachable(lost) from lost
+
+    def _held(self) -> bool:
+        """Say whether the connection was a good one, be it that nothing happened."""
+        if self._opened_s is None:
+            return False
+        return time.monotonic() - self._opened_s >= self._transport.patience.held_s
 
     def _asked(self, lost: MilepostError) -> float | None:
         """Return when the server wants to see us again: its last word counts most."""

@@ -192,6 +192,19 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalChange:
+    """What happened to an approval, and how it is since; a `snapshot` is what waited already.
+
+    `id` is the `after` of whoever goes on from here; None where one has to begin anew.
+    """
+
+    type: str
+    approval: Approval
+    id: str | None
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """A version of an agent's definition."""
 

@@ -19,8 +19,17 @@ Quantifier = Literal["any", "all"]
 DEPTH_MAX = 16
 EFFORT_MAX = 200_000_000
 """How many characters of a pattern may meet one of a text: about a tenth of a second."""
+JUDGING_EFFORT_MAX = 2 * EFFORT_MAX
+"""The same for all comparisons that one call is judged by."""
 COST = 1_000
 """What a comparison takes besides."""
+_UNSEEN = re.compile(
+    # Format characters, and whatever else Unicode calls ignorable where it is not known.
+    "[\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 _STEP = re.compile(r"(?:^|\.)([^.\[\]*]+)|\[(\d{1,6}|\*)\]")
 
 
@@ -90,14 +99,32 @@ def _no_path(path: str) -> InvalidError:
     )
 
 
-def fits(match: ArgumentMatch, arguments: Mapping[str, Json], how: Quantifier) -> bool:
+class Effort:
+    """What all comparisons of one judgement may still take: rules are many, and patience is one."""
+
+    def __init__(self, left: int = JUDGING_EFFORT_MAX) -> None:
+        self._left = left
+
+    def spend(self, effort: int) -> bool:
+        """Take some of it; say whether there was enough."""
+        self._left -= effort
+        return self._left >= 0
+
+
+def fits(
+    match: ArgumentMatch,
+    arguments: Mapping[str, Json],
+    how: Quantifier,
+    effort: Effort | None = None,
+) -> bool:
     """Say whether the match fits these arguments.
 
     Where a path leads to several values, or to a list, `any` is content with one that fits (for
     rules that forbid or ask), and `all` wants every one of them (for rules that allow). What would
-    take too long to look at is forbidden, and not allowed.
+    take too long to look at, alone or with all that `effort` was spent on, is forbidden, and not
+    allowed.
     """
-    looking = _Looking(match, how)
+    looking = _Looking(match, how, effort or Effort())
     try:
         return looking.fits(dict(arguments))
     except _TooLongError:
@@ -120,9 +147,10 @@ _NOWHERE = _Nowhere.NOWHERE
 class _Looking:
     """One match, and how much it may still be compared with."""
 
-    def __init__(self, match: ArgumentMatch, how: Quantifier) -> None:
+    def __init__(self, match: ArgumentMatch, how: Quantifier, effort: Effort) -> None:
         self._match = match
         self._how = how
+        self._effort = effort
         self._wide = any if how == "any" else all
         self._left = EFFORT_MAX
 
@@ -150,6 +178,12 @@ class _Looking:
             case None, _ if self._how == "any":
                 # Tools that take one or several are sent one without a list around it.
                 yield from self._values(value, rest)
+            case str(), list() if value:
+                # And several where the rule has one in mind: each may be forbidden, none is meant.
+                if self._how == "all":
+                    yield _NOWHERE
+                for item in value:
+                    yield from self._values(item, steps)
             case _:
                 yield _NOWHERE
 
@@ -182,7 +216,8 @@ class _Looking:
         self._spend(len(text) * (len(pattern) + 1))
         if fnmatchcase(text, pattern):
             return True
-        return self._how == "any" and fnmatchcase(_plain(text), _plain(pattern))
+        plain = (_plain(text), _plain(pattern))
+        return self._how == "any" and plain != (text, pattern) and fnmatchcase(*plain)
 
     def _same(self, value: Json, other: Json) -> bool:
         """True is not 1."""
@@ -196,16 +231,20 @@ class _Looking:
 
     def _spend(self, effort: int) -> None:
         self._left -= effort
-        if self._left < 0:
+        if self._left < 0 or not self._effort.spend(effort):
             raise _TooLongError
 
 
 def _plain(text: str) -> str:
-    """Return the text in the one guise that stands for all: what is forbidden is so in each."""
+    """Return the text in the one guise that stands for all: what is forbidden is so in each.
+
+    Letters that nobody sees go first and last: they keep others apart that belong together, and
+    some only show in the folded text that they are such. Nor is space at the ends seen.
+    """
     if text.isascii():
-        return text
-    folded = unicodedata.normalize("NFKC", text)
-    return "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+        return text.strip()
+    folded = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+    return unicodedata.normalize("NFKC", _UNSEEN.sub("", folded)).strip()
 
 
 def _number(value: Json) -> Decimal | None:

@@ -84,7 +84,8 @@ def meaning_of(said: Said, parser: ConfirmationParser) -> Meaning:
 def move(said: Said, meaning: Meaning, offer: Offer | None, shown: Shown | None) -> Move:
     """Return what becomes of a message while `offer` waits, or nothing does.
 
-    A yes counts for what its user was shown last, and for exactly that.
+    A yes counts for what its user was shown last, and for exactly that; who was shown nothing has
+    said it to something else, unless it says to what.
     """
     if offer is None:
         if meaning != "other" and shown is not None and shown.expired:
@@ -98,8 +99,8 @@ def move(said: Said, meaning: Meaning, offer: Offer | None, shown: Shown | None)
         return "ignore"
     if meaning == "cancel":
         return "cancel"
-    if shown is not None and shown.id != offer.id and said.expected_id is None:
-        return "expired"
+    if said.expected_id is None and (shown is None or shown.id != offer.id):
+        return "kind_mismatch" if shown is None else "expired"
     return "digest_mismatch" if _is_changed(offer, shown) else "confirm"
 
 

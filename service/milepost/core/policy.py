@@ -6,7 +6,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from milepost.core.arguments import ArgumentMatch, Quantifier, fits
+from milepost.core.arguments import ArgumentMatch, Effort, Quantifier, fits
 from milepost.core.canonical import digest
 from milepost.core.json import Json
 
@@ -160,20 +160,20 @@ def judge(
     The tool's own gate (`gated`) turns an allow into an ask, never a deny into anything, and a
     grant opens it. What no rule fits is asked if the agent has a policy, and else allowed.
     """
-    levels = _levels(policy, standing)
-    if wanted := _once(_uncounted(levels, asked, counts)):
+    case = _Case(_levels(policy, standing), asked, counts)
+    if wanted := _once(case.uncounted()):
         return Judgement(None, "how often it was called has to be counted first", counts=wanted)
     for list_name in ("deny_when", "deny"):
-        if found := next(_fitting(levels, list_name, asked, counts), None):
+        if found := next(case.fitting(list_name), None):
             return _judgement(Verdict.DENY, list_name, *found)
-    questions = list(_fitting(levels, "ask", asked, counts))
+    questions = list(case.fitting("ask"))
     terms = _all_of([rule.terms for _, rule in questions])
     if grant := _granting(standing.grants, asked, terms):
         return Judgement(Verdict.ALLOW, f"grant: {grant.id}", list_name="grants", level="session")
     if questions:
         judgement = _judgement(Verdict.ASK, "ask", *max(questions, key=_strictness))
         return replace(judgement, terms=terms)
-    allowed = next(_fitting(levels, "allow", asked, counts), None)
+    allowed = next(case.fitting("allow"), None)
     if allowed is None and policy is not None:
         return Judgement(Verdict.ASK, f"policy: no rule names {asked.tool}", level="agent")
     if asked.gated:
@@ -192,23 +192,38 @@ def _levels(policy: Policy | None, standing: Standing) -> _Levels:
     return tuple((level, each) for level, each in named if each is not None)
 
 
-def _fitting(
-    levels: _Levels, list_name: str, asked: Asked, counts: Mapping[str, int]
-) -> Iterator[_Found]:
-    """Yield the rules of one list that fit, the tenant's first, each with its level."""
-    for level, rule, how in _rules(levels, (list_name,)):
-        if _is_about(rule, asked, how) and (
-            rule.rate is None or counts[_key(level, rule).key] > rule.rate.more_than
-        ):
-            yield level, rule
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One call before all rules, which it takes no longer to read than `effort` allows."""
 
+    levels: _Levels
+    asked: Asked
+    counts: Mapping[str, int]
+    effort: Effort = field(default_factory=Effort)
 
-def _uncounted(levels: _Levels, asked: Asked, counts: Mapping[str, int]) -> Iterator[Counted]:
-    for level, rule, how in _rules(levels, ("deny_when", "deny", "ask", "allow")):
-        if rule.rate and _is_about(rule, asked, how):
-            counted = _key(level, rule)
-            if counted.key not in counts:
-                yield counted
+    def fitting(self, list_name: str) -> Iterator[_Found]:
+        """Yield the rules of one list that fit, the tenant's first, each with its level."""
+        for level, rule, how in _rules(self.levels, (list_name,)):
+            if self._is_about(rule, how) and (rule.rate is None or self._is_excess(level, rule)):
+                yield level, rule
+
+    def uncounted(self) -> Iterator[Counted]:
+        """Yield what has to be counted first."""
+        for level, rule, how in _rules(self.levels, ("deny_when", "deny", "ask", "allow")):
+            if rule.rate and self._is_about(rule, how):
+                counted = _key(level, rule)
+                if counted.key not in self.counts:
+                    yield counted
+
+    def _is_excess(self, level: str, rule: Rule) -> bool:
+        """Say whether it is one call too many; so is one that there was no time to look at."""
+        counted = _key(level, rule)
+        return self.counts.get(counted.key, counted.most) >= counted.most
+
+    def _is_about(self, rule: Rule, how: Quantifier) -> bool:
+        return fnmatchcase(self.asked.tool, rule.tool) and all(
+            fits(match, self.asked.arguments, how, self.effort) for match in rule.args
+        )
 
 
 def _rules(levels: _Levels, list_names: Iterable[str]) -> Iterator[tuple[str, Rule, Quantifier]]:
@@ -219,12 +234,6 @@ def _rules(levels: _Levels, list_names: Iterable[str]) -> Iterator[tuple[str, Ru
             rules: Rules = getattr(policy, list_name)
             for rule in rules:
                 yield level, Rule(rule) if isinstance(rule, str) else rule, how
-
-
-def _is_about(rule: Rule, asked: Asked, how: Quantifier) -> bool:
-    return fnmatchcase(asked.tool, rule.tool) and all(
-        fits(match, asked.arguments, how) for match in rule.args
-    )
 
 
 def _key(level: str, rule: Rule) -> Counted:
@@ -257,10 +266,11 @@ def _granting(grants: Iterable[Grant], asked: Asked, terms: Terms) -> Grant | No
 def _opens(grant: Grant, asked: Asked, terms: Terms) -> bool:
     """Say whether a grant answers this call.
 
-    One for a tool answers only what anybody may answer alone: whoever said yes to a small payment
-    has not said so for those that two others have to see.
+    One person gave it, so it answers nothing that needs several, whatever the rules were then. One
+    for a tool answers only what anybody may answer: whoever said yes to a small payment has not
+    said so for those that others have to see.
     """
-    if grant.tool != asked.tool:
+    if grant.tool != asked.tool or terms.required > 1:
         return False
     return grant.digest == asked.digest or (grant.digest is None and may_be_granted(terms))
 

@@ -181,7 +181,11 @@ def decide(tenant: str, approval_id: str, decision: Decision, now_ms: int) -> Wo
     _, found, cast = yield LOCK_RUN(**named), FIND(**named), votes.of(**named)
     row = only(found, approval_id)
     given = [VoteRow(*vote) for vote in cast]
-    if any(_is_same(vote, row, decision) for vote in given):
+    if any(_is_same(vote, row, decision) for vote in given) and (
+        # A yes that is to hold on says more than the one before, if that did not.
+        decision.remember is None
+        or (yield from grants.came_of(tenant, row.session_id, approval_id))
+    ):
         return Decided(row, repeated=True)
     require_open(row)
     _require_fitting(row, decision)

@@ -52,6 +52,13 @@ STANDING = Statement(
 )
 ANY = Statement(select(_G.id).where(_G.tenant == text("tenant")).limit(1))
 _FIND = Statement(select(*COLUMNS).where(_G.id == text("grant_id"), _G.tenant == text("tenant")))
+_OF_APPROVAL = Statement(
+    select(_G.id).where(
+        _G.approval_id == text("approval_id"),
+        _G.session_id == text("session_id"),
+        _G.tenant == text("tenant"),
+    )
+)
 _ADD = Statement(
     insert(schema.grants).values(
         id=text("id"),
@@ -94,6 +101,12 @@ def find(tenant: str, grant_id: str) -> Work[GrantRow]:
     if not found:
         raise NotFoundError(f"there is no grant {grant_id}", code="grant_not_found")
     return GrantRow(*found[0])
+
+
+def came_of(tenant: str, session_id: str, approval_id: str) -> Work[bool]:
+    """Say whether the decision on this approval has given a grant for its session."""
+    named = {"tenant": tenant, "session_id": session_id, "approval_id": approval_id}
+    return bool((yield _OF_APPROVAL(**named)))
 
 
 def search(tenant: str, wanted: GrantFilter, page: Page) -> Work[list[GrantRow]]:

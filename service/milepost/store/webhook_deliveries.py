@@ -84,6 +84,14 @@ class Ready:
     tenant: str
 
 
+@dataclass(frozen=True, slots=True)
+class FannedOut:
+    """How much was taken out of the outbox, and how many deliveries of it were dead at once."""
+
+    taken: int
+    dead: int
+
+
 _COLUMNS = tuple(_D)
 _names = [column.name for column in _D]
 _new = rows(
@@ -176,7 +184,7 @@ _PURGE = Statement(
 )
 
 
-def fan_out(now_ms: int) -> Work[int]:
+def fan_out(now_ms: int) -> Work[FannedOut]:
     """Turn what is in the outbox into deliveries, in one transaction; return how much that was.
 
     A webhook gets what happened since it is there. One that does not take its messages gets no
@@ -184,7 +192,7 @@ def fan_out(now_ms: int) -> Work[int]:
     """
     taken = yield from outbox.take()
     if not taken:
-        return 0
+        return FannedOut(0, 0)
     there = yield from webhooks.enabled_of({each.tenant for each in taken})
     made = [
         _made(each, hook.id, now_ms)
@@ -194,9 +202,8 @@ def fan_out(now_ms: int) -> Work[int]:
         and hook.created_ms <= each.created_ms
         and wants(hook.patterns, each.type)
     ]
-    if made:
-        yield from _add(made)
-    return len(taken)
+    dead = (yield from _add(made)) if made else 0
+    return FannedOut(len(taken), dead)
 
 
 def add(row: DeliveryRow) -> Work[DeliveryRow]:
@@ -226,7 +233,8 @@ def _made(told: Outgoing, webhook_id: str, now_ms: int) -> DeliveryRow:
     )
 
 
-def _add(made: list[DeliveryRow]) -> Work[None]:
+def _add(made: list[DeliveryRow]) -> Work[int]:
+    """Keep deliveries; return how many were one too many, and so are dead."""
     hooks = {each.webhook_id for each in made}
     counted = rows_of({"webhook_id": webhook_id} for webhook_id in sorted(hooks))
     waiting: dict[str, int] = dict((yield _WAITING(counted=counted)))
@@ -239,6 +247,7 @@ def _add(made: list[DeliveryRow]) -> Work[None]:
             row |= {"status": "dead", "attempts": _listed([], lost), "ended_ms": each.created_ms}
         added.append(row)
     yield _ADD(new=rows_of(added))
+    return sum(row["status"] == "dead" for row in added)
 
 
 def ready(busy: Iterable[str], now_ms: int) -> Work[list[Ready]]:

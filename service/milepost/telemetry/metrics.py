@@ -6,7 +6,7 @@ is not counted but asked of the store at each scrape.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -29,6 +29,8 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 TOOL_LABELS_MAX = 200
 CHILDREN_MAX = 4_096
 OTHER_TOOLS = "other"
+DeliveryStatus = Literal["delivered", "failed", "dead"]
+DELIVERY_STATUSES: tuple[DeliveryStatus, ...] = get_args(DeliveryStatus)
 STATUSES = ("scheduled", "blocked", "queued", "running", "waiting")
 MODEL_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 FIRST_DELTA_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -61,6 +63,13 @@ class Metrics:
         self._tool_calls_cached = counter(
             "milepost_tool_calls_cached", "Tool calls whose result was there already.", ["tool"]
         )
+        self._webhooks = counter(
+            "milepost_webhook_deliveries",
+            "Messages to webhooks: delivered, failed once and tried again, or given up.",
+            ["status"],
+        )
+        for status in DELIVERY_STATUSES:  # So that a first failure is a rise, not a new series.
+            self._webhooks.labels(status)
         self._appends = counter("milepost_appends", "Iterations written to a log.")
         self._spans_dropped = counter("milepost_spans_dropped", "Spans that were not exported.")
         self._model_duration = histogram(
@@ -78,6 +87,7 @@ class Metrics:
             buckets=TOOL_BUCKETS_S,
         )
         self._redis_up: Gauge | None = None
+        self._temporal_up: Gauge | None = None
         self._tools: set[str] = set()
         # The library looks a child up under a lock, in 4 microseconds, nine times a run.
         self._child = lru_cache(CHILDREN_MAX)(_labelled)
@@ -102,6 +112,18 @@ class Metrics:
                 "milepost_redis_up", "Whether Redis answers.", registry=self._registry
             )
         self._redis_up.set(up)
+
+    def set_temporal_up(self, *, up: bool) -> None:
+        """Say whether Temporal answers; only a process that it dispatches for has such a gauge."""
+        if self._temporal_up is None:
+            self._temporal_up = Gauge(
+                "milepost_temporal_up", "Whether Temporal answers.", registry=self._registry
+            )
+        self._temporal_up.set(up)
+
+    def count_deliveries(self, status: DeliveryStatus, count: int = 1) -> None:
+        """Count what came of sending messages to webhooks."""
+        self._webhooks.labels(status).inc(count)
 
     def count_dropped_spans(self, count: int) -> None:
         """Count spans that were not exported."""

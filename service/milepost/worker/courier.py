@@ -26,6 +26,7 @@ from milepost.store.webhook_deliveries import Attempt, DeliveryRow
 from milepost.store.webhooks import WebhookRow
 from milepost.store.work import Work
 from milepost.telemetry.logs import logger
+from milepost.telemetry.metrics import DeliveryStatus
 from milepost.tools.egress import Egress, EgressError, Incoming, Outgoing
 from milepost.worker.turns import rest, take_turn
 
@@ -92,8 +93,9 @@ class Courier:
         for _ in range(PAGES_MAX):
             if not await store.read(outbox.waits()):
                 break
-            now = self._ports.clock()
-            if await store.write(webhook_deliveries.fan_out(now)) < outbox.TAKE_MAX:
+            fanned = await store.write(webhook_deliveries.fan_out(self._ports.clock()))
+            self._ports.metrics.count_deliveries("dead", fanned.dead)
+            if fanned.taken < outbox.TAKE_MAX:
                 break
         wanted = await self._wanted()
         if not wanted:
@@ -150,7 +152,8 @@ class Courier:
         except NotFoundError:
             return  # The webhook was deleted, and the delivery with it.
         except ErasedError as error:
-            await self._settle(webhook_deliveries.failed(row, attempt(error=str(error)), None))
+            lost = attempt(error=str(error))
+            await self._settle(webhook_deliveries.failed(row, lost, None), "dead")
         except (EgressError, ConfigurationError) as error:
             await self._again(row, attempt(error=str(error)))
         else:
@@ -179,9 +182,9 @@ class Courier:
     ) -> None:
         told = attempt(status=answer.status, excerpt=answer.text.replace("\x00", "\ufffd"))
         if answer.status // 100 == 2:
-            await self._settle(webhook_deliveries.delivered(row, told))
+            await self._settle(webhook_deliveries.delivered(row, told), "delivered")
         elif answer.status == GONE:
-            await self._settle(_gone(row, told))
+            await self._settle(_gone(row, told), "dead")
             self._log.warning("a webhook is gone, and disabled", webhook=row.webhook_id)
         else:
             await self._again(row, told)
@@ -190,10 +193,13 @@ class Courier:
         wait = wait_ms(row.failures + 1, self._chance())
         if wait is None:
             self._log.warning("a delivery is dead", webhook=row.webhook_id, delivery=row.id)
-        await self._settle(webhook_deliveries.failed(row, attempt, wait))
+        status: DeliveryStatus = "dead" if wait is None else "failed"
+        await self._settle(webhook_deliveries.failed(row, attempt, wait), status)
 
-    async def _settle(self, work: Work[bool]) -> None:
-        await self._ports.store.write(work)
+    async def _settle(self, work: Work[bool], status: DeliveryStatus) -> None:
+        """Write down what came of an attempt, and count it, unless another one has followed."""
+        if await self._ports.store.write(work):
+            self._ports.metrics.count_deliveries(status)
 
 
 def _gone(row: DeliveryRow, attempt: Attempt) -> Work[bool]:
