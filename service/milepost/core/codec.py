@@ -6,6 +6,7 @@ folds; a missing field takes its default.
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, get_args
 
 import orjson
@@ -41,7 +42,14 @@ _USED = {
     member: tuple(name for name in ("usage", "below") if name in fields)
     for member, fields in _FIELDS.items()
 }
+# A getter for all fields at once takes a third of what one for each of them does.
+_READ = {
+    member: (names := tuple(field.name for field in dataclasses.fields(member)), attrgetter(*names))
+    for member, used in _USED.items()
+    if used
+}
 _USAGE_FIELDS = tuple(field.name for field in dataclasses.fields(Usage))
+_usage_values = attrgetter(*_USAGE_FIELDS)
 
 
 def encode(event: Event) -> bytes:
@@ -49,8 +57,11 @@ def encode(event: Event) -> bytes:
     if isinstance(event, RunWaiting):
         return orjson.dumps({"for": event.cause, "pending": event.pending})
     if used := _USED[type(event)]:
-        shown = {name: getattr(event, name) for name in event.__slots__}
-        return orjson.dumps(shown | {name: usage_shown(shown[name]) for name in used})
+        names, values = _READ[type(event)]
+        shown = dict(zip(names, values(event), strict=True))
+        for name in used:
+            shown[name] = usage_shown(shown[name])
+        return orjson.dumps(shown)
     return orjson.dumps(event)
 
 
@@ -74,7 +85,7 @@ def decode(type_name: str, data: str | bytes) -> Event | None:
 
 def usage_shown(usage: Usage) -> dict[str, int | str]:
     """Return usage as clients read it: money also in micro-dollars and as an exact decimal."""
-    shown: dict[str, int | str] = {name: getattr(usage, name) for name in _USAGE_FIELDS}
+    shown: dict[str, int | str] = dict(zip(_USAGE_FIELDS, _usage_values(usage), strict=True))
     shown["cost_usd_micros"] = round(usage.cost_nanos / NANOS_PER_MICRO)
     shown["cost_usd"] = dollars(usage.cost_nanos)
     return shown
@@ -137,9 +148,7 @@ _REVIVED: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _said(value: Any) -> Any:
-    message = _input_message(value)
-    images = tuple(map(_image, message.images))
-    return dataclasses.replace(message, images=images)
+    return _input_message({**value, "images": tuple(map(_image, value.get("images", ())))})
 
 
 def _turn(value: Any) -> Any:

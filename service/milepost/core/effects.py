@@ -1,9 +1,9 @@
 """What a run wants done next: written down, or done in the world once it is written down."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from milepost.core.events import ApprovalKind, Event, Terminal, ToolResultCompressing, WaitCause
+from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.policy import PLAIN, Counted, Terms

@@ -5,10 +5,11 @@ grows, but a field never changes its meaning: logs are kept as long as their run
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from milepost.core.agents import Bounds, LoopAction, StructuredOutput
+from milepost.core.frozen import dataclass
 from milepost.core.guardrails import Place
 from milepost.core.json import Json
 from milepost.core.loops import Pattern

@@ -1,6 +1,7 @@
 """How ids look: a prefix for the resource and a UUIDv7 body that sorts by time (RFC 9562)."""
 
 import hashlib
+from functools import lru_cache
 
 _RANDOM_BITS = 74
 
@@ -39,6 +40,7 @@ def pending_id(run_id: str, call: str) -> str:
     return format_id("pnd", int(run_id.partition("_")[2][:12], 16), chance)
 
 
+@lru_cache(maxsize=1_024)  # Each call is asked about twice: when it is logged, and when it is run.
 def idempotency_key(run_id: str, call: str) -> str:
     """Return what a tool passes on, so that the other side can tell a repetition."""
     return hashlib.sha256(f"{run_id}\n{call}".encode()).hexdigest()[:32]

@@ -1,10 +1,10 @@
 """Runs that turn in a circle: the same call again, the same result again, two calls in turns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from milepost.core.agents import LoopDetection
+from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 
 TRAIL_MAX = 64

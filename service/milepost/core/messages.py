@@ -1,9 +1,9 @@
 """What the user, the model and the tools say to each other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 
 Role = Literal["system", "user", "assistant", "tool"]

@@ -1,9 +1,9 @@
 """One model call: what is asked, the deltas that stream back, and the reply that they add up to."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 from milepost.core.messages import Message, Sealed
 from milepost.core.usage import Usage

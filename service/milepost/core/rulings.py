@@ -1,11 +1,12 @@
 """What becomes of a call that the model asks for, and the rules that say so."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from milepost.core.agents import Compression, Limits, LoopDetection
 from milepost.core.events import Failure
+from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.policy import NOBODY_COUNTED, PLAIN, Counted, Terms

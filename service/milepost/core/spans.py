@@ -1,8 +1,10 @@
 """A span: one row of a run's trace, derived from its events."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from milepost.core.frozen import dataclass
 
 SpanKind = Literal[
     "invoke_agent", "chat", "execute_tool", "guardrail", "policy", "denial", "cache_hit",

@@ -1,7 +1,7 @@
 """Where a run stands: its events, folded."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import reduce
 
@@ -72,6 +72,7 @@ from milepost.core.events import (
     ToolResultCompressed,
     ToolResultCompressing,
 )
+from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 from milepost.core.loops import TRAIL_MAX, Footprint
 from milepost.core.messages import Message, ToolCall
@@ -204,6 +205,24 @@ def fold(events: Iterable[Event]) -> State:
 def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912, PLR0915 - an arm each
     """Return the state after `event`. Total: every event is legal, because it already happened."""
     match event:
+        # What every step has: to get to the last arm takes a microsecond.
+        case StepStarted(index):
+            return replace(state, step=index, step_open=True, replied=False, calls={})
+        case StepCompleted():
+            return _close_step(state)
+        case MessageStarted(message_id):
+            count = state.messages_started + 1
+            return replace(
+                state, open_message=message_id, message_lost=False, messages_started=count
+            )
+        case MessageCompleted():
+            return _reply(state, event)
+        case ToolCallRequested():
+            return _request(state, event)
+        case ToolCallStarted():
+            return _start(state, event)
+        case ToolCallCompleted():
+            return _complete(state, event)
         case RunQueued():
             return replace(
                 state,
@@ -237,17 +256,6 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return replace(state, screening=True)
         case InputScreened():
             return _screen(state, event)
-        case StepStarted(index):
-            return replace(state, step=index, step_open=True, replied=False, calls={})
-        case StepCompleted():
-            return _close_step(state)
-        case MessageStarted(message_id):
-            count = state.messages_started + 1
-            return replace(
-                state, open_message=message_id, message_lost=False, messages_started=count
-            )
-        case MessageCompleted():
-            return _reply(state, event)
         case MessageAborted():
             return _abort(state, event)
         case StructuredRetried():
@@ -258,8 +266,6 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return replace(state, warned=state.warned | {event.limit})
         case BudgetExceeded():
             return replace(state, exceeded=True)
-        case ToolCallRequested():
-            return _request(state, event)
         case ToolCallScreening(call_id):
             resting = state.calls[call_id].status
             return _mark(state, call_id, status=CallStatus.SCREENING, resting=resting)
@@ -270,10 +276,6 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return _mark(state, call_id, status=CallStatus.COUNTING, resting=resting)
         case ToolCallCounted():
             return _count(state, event)
-        case ToolCallStarted():
-            return _start(state, event)
-        case ToolCallCompleted():
-            return _complete(state, event)
         case ToolResultCompressing(call_id):
             return _mark(state, call_id, status=CallStatus.COMPRESSING)
         case ToolResultCompressed():

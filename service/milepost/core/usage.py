@@ -1,6 +1,6 @@
 """Tokens and money, and their sums."""
 
-from dataclasses import dataclass
+from milepost.core.frozen import dataclass
 
 NANOS_PER_MICRO = 1_000
 
@@ -42,6 +42,23 @@ class Usage:
             self.saved_input_tokens + other.saved_input_tokens,
             self.saved_output_tokens + other.saved_output_tokens,
             self.saved_cost_nanos + other.saved_cost_nanos,
+        )
+
+    def of_one_call(self, cost_nanos: int | None) -> "Usage":
+        """Return these tokens as what one call took, at that cost; None: nobody knows its price."""
+        return Usage(
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+            self.reasoning_tokens,
+            1,
+            cost_nanos or 0,
+            1 if cost_nanos is None else 0,
+            self.unknown_calls,
+            self.saved_input_tokens,
+            self.saved_output_tokens,
+            self.saved_cost_nanos,
         )
 
 

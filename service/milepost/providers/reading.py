@@ -5,12 +5,13 @@ import codecs
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 import aiohttp
 
 from milepost.core.errors import ProviderError
-from milepost.core.model import Delta
+from milepost.core.model import Delta, ReasoningDelta, TextDelta
 from milepost.providers.failures import Failures
 from milepost.providers.json_array import JsonArrayItems
 from milepost.providers.sse import SseLines
@@ -140,7 +141,7 @@ class Reading:
         self._stray = b"" if payloads else (self._stray + piece)[:STRAY_BYTES_MAX]
         deltas = [delta for payload in payloads for delta in self._decoder.decode(payload)]
         self._heard = self._heard or bool(deltas)
-        return deltas
+        return _joined(deltas)
 
     def _payloads(self, piece: bytes) -> list[bytes]:
         """Return the events that `piece` completes: SSE, or the items of an array if it is one."""
@@ -167,6 +168,20 @@ class Reading:
         if not self._heard and self._stray.lstrip().startswith(_PLAIN):
             return self._failures.not_streamed(self._stray)
         return self._failures.cut_short(self._stray)
+
+
+def _joined(deltas: list[Delta]) -> list[Delta]:
+    """Return the deltas with neighbouring pieces of a text as one: what came together goes on so.
+
+    Each costs 2 us on its way to those who listen, and a fast vendor sends them by the dozen.
+    """
+    joined: list[Delta] = []
+    for kind, alike in groupby(deltas, type):
+        if issubclass(kind, (TextDelta, ReasoningDelta)):
+            joined.append(kind("".join(each.text for each in alike if isinstance(each, kind))))
+        else:
+            joined += alike
+    return joined
 
 
 def _is_whole(last: bytes) -> bool:

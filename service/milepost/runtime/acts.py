@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TypedDict, Unpack
 
 from milepost.core.effects import (
     CallModel,
@@ -52,12 +53,23 @@ from milepost.runtime.structured import instruction
 from milepost.runtime.transactions import Transacting
 from milepost.telemetry.logs import logger
 from milepost.tools import Approved, Tool, ToolContext
-from milepost.tools.artifacts import Emissions
-from milepost.tools.pending import stashing
+from milepost.tools.artifacts import Emissions, EmitArtifact
+from milepost.tools.context import Progress
+from milepost.tools.emitting import Emit
+from milepost.tools.pending import StashPending, stashing
 from milepost.tools.streaming import Writer
 from milepost.tools.transaction import TIMEOUT_S
 
 _TOOL_LOG = logger("tool")
+
+
+class WaysOut(TypedDict, total=False):
+    """Where a tool may say and leave something while it runs; without one it goes nowhere."""
+
+    progress: Progress
+    emit: Emit
+    emit_artifact: EmitArtifact
+    stash_pending: StashPending
 
 
 class Acts:
@@ -227,10 +239,10 @@ class Acts:
         live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq, past)
         emitter = self._announcements.emitter(effect.call.id)
         stash = await self._putting_off.begin()
-        context = replace(
-            self._context(
-                effect.call, effect.attempt, _approved(effect.approved_by, effect.comment)
-            ),
+        context = self._context(
+            effect.call,
+            effect.attempt,
+            _approved(effect.approved_by, effect.comment),
             progress=live,
             emit=emitter,
             emit_artifact=emissions.emit,
@@ -262,7 +274,7 @@ class Acts:
         past = partial(self._past_rails, call.name)
         live = live_progress(means.ports.hub, journal.claim.run_id, call.id, seq, past)
         approval = _approved(effect.approved_by, effect.comment)
-        context = replace(self._context(call, effect.attempt, approval), progress=live)
+        context = self._context(call, effect.attempt, approval, progress=live)
 
         async def run(within: ToolContext) -> list[Event]:
             return await run_tool(effect, within, means.tools, means.invoker, clock, limit_s)
@@ -282,7 +294,9 @@ class Acts:
             live.close()
         return await self.screened(screened(tool, events), journal.state)
 
-    def _context(self, call: ToolCall, attempt: int, approval: Approved | None) -> ToolContext:
+    def _context(
+        self, call: ToolCall, attempt: int, approval: Approved | None, **ways: Unpack[WaysOut]
+    ) -> ToolContext:
         claim = self._journal.claim
         return ToolContext(
             run_id=claim.run_id,
@@ -296,6 +310,7 @@ class Acts:
             tool=call.name,
             approval=approval,
             log=_TOOL_LOG,
+            **ways,
         )
 
     def _past_rails(self, name: str, writer: Writer) -> Writer:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from milepost.core import ids
@@ -191,9 +191,13 @@ def _show(writer: LiveWriter, piece: str, age_s: float | None) -> None:
         writer.write(piece)
 
 
-@asynccontextmanager
-async def within(limit_s: float | None, model: str) -> AsyncIterator[None]:
+def within(limit_s: float | None, model: str) -> AbstractAsyncContextManager[None]:
     """Raise `ProviderError` where a whole reply takes longer than `limit_s`; None: no bound."""
+    return nullcontext() if limit_s is None else _within(limit_s, model)
+
+
+@asynccontextmanager
+async def _within(limit_s: float, model: str) -> AsyncIterator[None]:
     scope = asyncio.timeout(limit_s)
     try:
         async with scope:
@@ -220,9 +224,7 @@ def priced(reply: Reply, pricing: Pricing, model: str) -> Usage:
         full = Usage(usage.saved_input_tokens, usage.saved_output_tokens)
         saved = pricing.cost_nanos(provider, name, full)
         return replace(usage, saved_cost_nanos=saved or 0)
-    cost = pricing.cost_nanos(provider, name, usage)
-    unpriced = 1 if cost is None else 0
-    return replace(usage, model_calls=1, cost_nanos=cost or 0, unpriced_calls=unpriced)
+    return usage.of_one_call(pricing.cost_nanos(provider, name, usage))
 
 
 def usage_of_failure(error: ProviderError, *, spoken: bool) -> Usage:

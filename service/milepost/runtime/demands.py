@@ -1,12 +1,12 @@
 """What calls may take of budgets, as far as that can be told before they are made."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
 
 from milepost.core.events import Failure
+from milepost.core.frozen import dataclass
 from milepost.core.model import ModelRequest
 from milepost.core.usage import Usage
 from milepost.providers.pricing import Pricing

@@ -91,12 +91,14 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
 
 def adapted(agent: Agent, state: State) -> Agent:
     """Return the agent as this run wants it, and within what the run that started it leaves."""
-    return replace(
-        agent,
-        limits=_limits(agent.limits, state),
-        response_format=state.response_format or agent.response_format,
-        cache_ttl_s=agent.cache_ttl_s if state.cache else None,
-    )
+    limits = _limits(agent.limits, state)
+    response_format = state.response_format or agent.response_format
+    cache_ttl_s = agent.cache_ttl_s if state.cache else None
+    if (limits, response_format, cache_ttl_s) == (
+        agent.limits, agent.response_format, agent.cache_ttl_s,
+    ):  # fmt: skip
+        return agent
+    return replace(agent, limits=limits, response_format=response_format, cache_ttl_s=cache_ttl_s)
 
 
 def _limits(limits: Limits, state: State) -> Limits:
@@ -408,11 +410,11 @@ def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
 
 async def drive(claim: Claim, agent: Agent, history: Past, means: Means) -> Drive:
     """Load the run and return what drives it."""
-    if means.tools_of is not None:
-        means = replace(means, tools=await means.tools_of(claim.tenant))
+    tools = await means.tools_of(claim.tenant) if means.tools_of else means.tools
     if means.children is not None:
-        joined = await means.children.join(means.tools, agent, claim.tenant)
-        means = means if joined is means.tools else replace(means, tools=joined)
+        tools = await means.children.join(tools, agent, claim.tenant)
+    if tools is not means.tools:
+        means = replace(means, tools=tools)
     narrowed = await means.permissions_of(claim.tenant) if means.permissions_of else {}
     journal = await load(claim, agent, means)
     turns = _turns_seen(journal.state, claim)

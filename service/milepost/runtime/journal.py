@@ -1,8 +1,9 @@
 """A run in a worker's hands: its state, its place in the log, and the one way to go on."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import orjson
@@ -23,6 +24,7 @@ from milepost.core.events import (
     ToolCallScreened,
     ToolResultCompressed,
 )
+from milepost.core.frozen import dataclass
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve
 from milepost.core.usage import Usage
@@ -51,6 +53,17 @@ class Stamped:
 
     event: Event
     time_ms: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Written:
+    """What the events of one iteration are, wherever they are written down or shown."""
+
+    entries: list[Entry] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    usage: list[UsageRow] = field(default_factory=list)
+    artifacts: list[NewArtifact] = field(default_factory=list)
 
 
 def no_export(_: Sequence[Span]) -> None:
@@ -120,13 +133,8 @@ class Journal:
         this journal is where it was before.
         """
         self._tries += 1
-        encoded = [encode(stamped.event) for stamped in happened]
         spans = self._spans.fork()
-        closed = tuple(
-            span
-            for seq, stamped in enumerate(happened, start=self.head + 1)
-            for span in spans.feed(seq, stamped.time_ms, stamped.event)
-        )
+        written = self._written(happened, spans)
         item = Append(
             run_id=self.claim.run_id,
             tenant=self.claim.tenant,
@@ -134,20 +142,19 @@ class Journal:
             epoch=self.claim.epoch,
             head=self.head,
             append_id=f"{self._writer}:{self.head}:{self._tries}",
-            entries=tuple(
-                Entry(stamped.event.type, stamped.time_ms, data.decode())
-                for stamped, data in zip(happened, encoded, strict=True)
-            ),
+            entries=tuple(written.entries),
             inbox_seen=self.inbox_seen if inbox_read is None else inbox_read,
             inbox_consumed=inbox_read is not None,
             change=change,
-            spans=closed,
-            usage=self._usage(happened),
+            spans=tuple(written.spans),
+            usage=tuple(written.usage),
             approvals=tuple(approvals),
-            artifacts=self._artifacts(happened),
+            artifacts=tuple(written.artifacts),
         )
         self.inbox_known, freed = await (write or self._ports.store.append)(item)
-        self._show(happened, encoded)
+        if written.frames:
+            self.head += len(written.frames)
+            self._ports.hub.publish(self.claim.run_id, written.frames)
         self._spans = spans
         self.state = state
         self.inbox_seen = item.inbox_seen
@@ -157,77 +164,73 @@ class Journal:
             self._ports.hub.ring(approvals_bell(self.claim.tenant))
         if change and change.status == "failed":
             self._tell_of_failure(happened)
-        self._ports.metrics.observe_append((stamped.event for stamped in happened), closed)
-        if closed and spans.sampled:
-            self._ports.export(closed)
+        self._ports.metrics.observe_append((stamped.event for stamped in happened), item.spans)
+        if item.spans and spans.sampled:
+            self._ports.export(item.spans)
 
     def _tell_of_failure(self, happened: Sequence[Stamped]) -> None:
         for stamped in happened:
             if isinstance(stamped.event, RunFailed):
                 notices.run_failed(stamped.event, self.claim.run_id, self.agent.name)
 
-    def _show(self, happened: Sequence[Stamped], encoded: Sequence[bytes]) -> None:
+    def _written(self, happened: Sequence[Stamped], spans: SpanFold) -> "_Written":
+        """Return what the events are in the log, in streams and in the tables beside the log."""
+        written = _Written()
         run_id = self.claim.run_id
-        frames = [
-            Frame(run_id, seq, stamped.event.type, stamped.time_ms, data)
-            for seq, (stamped, data) in enumerate(
-                zip(happened, encoded, strict=True), start=self.head + 1
-            )
-        ]
-        self.head += len(frames)
-        if frames:
-            self._ports.hub.publish(run_id, frames)
+        for seq, stamped in enumerate(happened, start=self.head + 1):
+            event, time_ms = stamped.event, stamped.time_ms
+            data = encode(event)
+            written.entries.append(Entry(event.type, time_ms, data.decode()))
+            written.frames.append(Frame(run_id, seq, event.type, time_ms, data))
+            written.spans += spans.feed(seq, time_ms, event)
+            if spent := self._spent(event):
+                written.usage.append(self._row(seq, time_ms, *spent))
+            if isinstance(event, ArtifactCreated):
+                written.artifacts.append(self._artifact(event, time_ms))
+        return written
 
-    def _usage(self, happened: Sequence[Stamped]) -> tuple[UsageRow, ...]:
-        return tuple(
-            UsageRow(
-                seq=seq,
-                session_id=self.claim.session_id,
-                agent=self.agent.name,
-                model=model,
-                user=self.claim.user,
-                metadata=self.claim.metadata,
-                time_ms=stamped.time_ms,
-                usage=usage,
-            )
-            for seq, stamped in enumerate(happened, start=self.head + 1)
-            for model, usage in self._spent(stamped.event)
+    def _row(self, seq: int, time_ms: int, model: str, usage: Usage) -> UsageRow:
+        return UsageRow(
+            seq=seq,
+            session_id=self.claim.session_id,
+            agent=self.agent.name,
+            model=model,
+            user=self.claim.user,
+            metadata=self.claim.metadata,
+            time_ms=time_ms,
+            usage=usage,
         )
 
-    def _artifacts(self, happened: Sequence[Stamped]) -> tuple[NewArtifact, ...]:
-        return tuple(
-            NewArtifact(
-                id=event.artifact_id,
-                session_id=self.claim.session_id,
-                call_id=event.call_id,
-                filename=event.filename,
-                mime_type=event.mime_type,
-                size=event.size,
-                sha256=event.sha256,
-                url=event.url,
-                role=event.role,
-                retention=event.retention,
-                created_ms=stamped.time_ms,
-            )
-            for stamped in happened
-            if isinstance(event := stamped.event, ArtifactCreated)
+    def _artifact(self, event: ArtifactCreated, time_ms: int) -> NewArtifact:
+        return NewArtifact(
+            id=event.artifact_id,
+            session_id=self.claim.session_id,
+            call_id=event.call_id,
+            filename=event.filename,
+            mime_type=event.mime_type,
+            size=event.size,
+            sha256=event.sha256,
+            url=event.url,
+            role=event.role,
+            retention=event.retention,
+            created_ms=time_ms,
         )
 
-    def _spent(self, event: Event) -> Iterator[tuple[str, Usage]]:
-        """Yield what a model call took, as far as is known, and which model it was."""
+    def _spent(self, event: Event) -> tuple[str, Usage] | None:
+        """Return what a model call took, as far as is known, and which model it was."""
         match event:
             case MessageCompleted(usage=usage, answered_by=answered_by):
-                yield answered_by or self.agent.model, usage
+                return answered_by or self.agent.model, usage
             case MessageAborted(usage=usage) if usage != Usage():
-                yield self.agent.model, usage
+                return self.agent.model, usage
             case ToolResultCompressed(model=model, usage=usage) if usage != Usage():
-                yield model, usage
+                return model, usage
             case ToolCallScreened(usage=usage) if usage != Usage():
                 assert self.agent.guardrails is not None, "only guardrails screen calls"
                 assert self.agent.guardrails.coherence is not None, "only a model takes anything"
-                yield self.agent.guardrails.coherence.model, usage
+                return self.agent.guardrails.coherence.model, usage
             case _:
-                return
+                return None
 
 
 def folded(state: State, happened: Sequence[Stamped]) -> State:

@@ -1,10 +1,11 @@
 """Who may have which tool called: what the tool says, which a tenant can only narrow."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import orjson
 
+from milepost.core.frozen import dataclass
 from milepost.tools import Registry, Tool
 from milepost.tools.definition import SCOPE_PREFIX
 

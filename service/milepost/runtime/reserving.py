@@ -1,11 +1,11 @@
 """What runs take of budgets, whoever keeps these: which apply, and what is reserved in them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from milepost.core.agents import Agent
 from milepost.core.events import BudgetExceeded, BudgetWarning
+from milepost.core.frozen import dataclass
 from milepost.runtime.demands import Demand
 from milepost.store.amounts import Amounts
 from milepost.store.records import Claim

@@ -248,7 +248,8 @@ def closing(state: State, event: Terminal) -> tuple[list[Event], Terminal]:
         if call.status is CallStatus.ASKED and call.approval_id
     )
     usage = reduce(evolve, given_up, state).usage
-    return [*given_up, *withdrawn], replace(event, usage=usage)
+    last = event if usage is event.usage else replace(event, usage=usage)
+    return [*given_up, *withdrawn], last
 
 
 def _started(effect: CallTool) -> ToolCallStarted:

@@ -254,6 +254,9 @@ class SqliteEngine:
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         """Commit all in one transaction; what fails is undone alone."""
+        if len(jobs) == 1:
+            _commit_alone(connection, jobs[0])
+            return
         try:
             with translated():
                 connection.execute("BEGIN IMMEDIATE")
@@ -266,6 +269,14 @@ class SqliteEngine:
                     connection.execute("ROLLBACK")
             for job in jobs:
                 job.error = job.error or error
+
+
+def _commit_alone(connection: sqlite3.Connection, job: _Job) -> None:
+    """Commit one job: without a savepoint, each of whose two statements waits for the loop."""
+    try:
+        job.result = transact(connection, job.work)
+    except Exception as error:
+        job.error = error
 
 
 def _attempt(connection: sqlite3.Connection, job: _Job) -> None:

@@ -1,10 +1,11 @@
 """What goes into the store and what comes out of it, as plain values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from milepost.core.errors import MilepostError
 from milepost.core.events import ApprovalKind
+from milepost.core.frozen import dataclass
 from milepost.core.policy import PLAIN, Terms
 from milepost.core.spans import Span
 from milepost.core.usage import Usage

@@ -1,9 +1,10 @@
 """Spans that are still open, and how they come to their ends."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from milepost.core.copying import replace
+from milepost.core.frozen import dataclass
 from milepost.core.spans import Span, SpanKind
 from milepost.telemetry.attributes import Attributes
 from milepost.telemetry.endings import WORKER_LOST, Ending

@@ -5,7 +5,8 @@ Derived ids make everything that is told about a run repeatable: told twice, it 
 
 import hashlib
 import re
-from dataclasses import dataclass
+
+from milepost.core.frozen import dataclass
 
 SAMPLED = 0b01
 RANDOM = 0b10

@@ -1,7 +1,7 @@
 """How a span ended, as the event that closed it tells."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from milepost.core.events import (
@@ -27,6 +27,7 @@ from milepost.core.events import (
     ToolResultCompressed,
     ToolResultCompressing,
 )
+from milepost.core.frozen import dataclass
 from milepost.core.spans import ERROR_TYPE, SpanStatus
 from milepost.telemetry.attributes import (
     Attributes,

@@ -1,7 +1,7 @@
 """What happens in a run at one moment, and is a step of its trace without a duration."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from milepost.core.events import (
@@ -17,6 +17,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallDenied,
 )
+from milepost.core.frozen import dataclass
 from milepost.core.spans import SpanKind
 from milepost.telemetry.attributes import MESSAGE_ID, Attributes
 from milepost.telemetry.endings import Ending, failed

@@ -1,9 +1,9 @@
 """What came of a call: one shape for success and failure, whoever asked for it."""
 
-from dataclasses import dataclass
 from typing import Literal, Self
 
 from milepost.core.errors import ToolError
+from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 from milepost.tools.results import as_text
 
