@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 import psycopg
 
 from milepost.core.errors import MilepostError
-from milepost.store.engine_postgres import parameters, translated
+from milepost.store.engine_postgres import translated
+from milepost.store.postgres_session import connect
 from milepost.store.work import Call, Rows, Work
 
 S = TypeVar("S")
@@ -26,7 +27,7 @@ class Stepper:
     """Drives work on a connection of its own, one statement at a time."""
 
     def __init__(self, url: str, work: Work[Any]) -> None:
-        self._connection = psycopg.Connection.connect(**parameters(url))
+        self._connection = connect(url)
         self._connection.execute("BEGIN")
         self._work = work
         self._begun = False

@@ -1,14 +1,16 @@
 """Postgres over psycopg: statements that do not depend on one another share a round trip."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, TooManyRequests
 
+from milepost.core.errors import OverloadedError
 from milepost.store.dialect import DialectName
 from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
+from milepost.store.postgres_session import Connection, claim, first_statements, parameters
 from milepost.store.transaction import OpenTransaction
 from milepost.store.transaction_postgres import PostgresTransaction
 from milepost.store.work import Call, Rows, Work
@@ -19,42 +21,14 @@ POOL_MIN = 2
 POOL_MAX = 10
 POOL_WAIT_S = 10.0
 TRANSACTIONS_MAX = 4
-CONNECT_TIMEOUT_S = 5
-
-OPTIONS = " ".join(
-    f"-c {setting}"
-    for setting in (
-        # A frozen client must not hold its locks for ever, nor wait for another's.
-        "idle_in_transaction_session_timeout=5s",
-        "lock_timeout=3s",
-        "statement_timeout=30s",
-        # Every statement has its index, and a plan from when a table was small is kept while the
-        # table grows: one that reads all of it must not be chosen then (measured: a run took 150 ms
-        # instead of 6 after 100,000 others).
-        "enable_seqscan=off",
-        "enable_hashjoin=off",
-        "enable_mergejoin=off",
-    )
-)
-TCP_USER_TIMEOUT_MS = 15_000
+# To say no costs a millisecond, too: what comes back each second would leave no time for more.
+CROWD_S = 5
 
 # A server that refuses writes, is full, starts or shuts down answers with one of these, too.
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 _LIMIT_EXCEEDED = "54"  # the class of what is too large or too complex, today and tomorrow
 
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-
-
-def parameters(url: str) -> dict[str, Any]:
-    """Return what a connection to `url` is opened with, in the event loop and in threads alike."""
-    return {
-        "conninfo": url,
-        "autocommit": True,  # BEGIN and COMMIT are ours, so that they can share round trips
-        "options": OPTIONS,
-        "connect_timeout": CONNECT_TIMEOUT_S,
-        "tcp_user_timeout": TCP_USER_TIMEOUT_MS,
-        "application_name": "milepost",
-    }
+_BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
 
 
 @contextmanager
@@ -62,6 +36,9 @@ def translated() -> Iterator[None]:
     """Turn the driver's errors into the store's."""
     try:
         yield
+    except TooManyRequests as error:
+        told = "too many wait for the database here; come back"
+        raise OverloadedError(told, retry_after_s=CROWD_S) from error
     except psycopg.errors.UniqueViolation as error:
         raise CollisionError(f"the database refused a row: {error.diag.message_detail}") from error
     except psycopg.Error as error:
@@ -70,7 +47,7 @@ def translated() -> Iterator[None]:
         raise DatabaseRefusedError(f"Postgres: {error}") from error
 
 
-async def run(connection: Connection, work: Work[T], before: str | None = None) -> T:
+async def run(connection: Connection, work: Work[T], before: Sequence[bytes] = ()) -> T:
     """Drive work to its end on this connection; `before` goes out with its first statement."""
     sent: Any = None
     while True:
@@ -82,19 +59,19 @@ async def run(connection: Connection, work: Work[T], before: str | None = None) 
         single = isinstance(asked, Call)
         calls = (asked,) if isinstance(asked, Call) else asked
         answers = await _execute(connection, calls, before)
-        before = None
+        before = ()
         sent = answers[0] if single else answers
 
 
 async def _execute(
-    connection: Connection, calls: tuple[Call, ...], before: str | None
+    connection: Connection, calls: tuple[Call, ...], before: Sequence[bytes]
 ) -> list[Rows]:
-    if len(calls) == 1 and before is None:
+    if len(calls) == 1 and not before:
         text, values = calls[0].rendered("postgresql")
         return [await _rows(await connection.execute(text.encode(), values))]
     async with connection.pipeline():
-        if before is not None:
-            await connection.execute(before.encode())
+        for statement in before:
+            await connection.execute(statement)
         cursors = []
         for call in calls:
             text, values = call.rendered("postgresql")
@@ -107,11 +84,16 @@ async def _rows(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> Rows:
 
 
 class PostgresEngine:
-    """A pool of connections. `url` is what libpq takes: `postgresql://...`."""
+    """A pool of connections. `url` is what libpq takes: `postgresql://...`.
+
+    Where `waiting_max` others wait for one already, work is refused with `OverloadedError`.
+    """
 
     dialect: DialectName = "postgresql"
 
-    def __init__(self, url: str, *, pool_max: int = POOL_MAX) -> None:
+    def __init__(
+        self, url: str, *, pool_max: int = POOL_MAX, waiting_max: int | None = None
+    ) -> None:
         options = parameters(url)
         conninfo = options.pop("conninfo")
         # Each keeps a connection to itself, and others must still find one.
@@ -119,8 +101,10 @@ class PostgresEngine:
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             conninfo,
             kwargs=options,
+            configure=claim,
             min_size=min(POOL_MIN, pool_max),
             max_size=pool_max,
+            max_waiting=waiting_max or 0,  # none is no bound
             timeout=POOL_WAIT_S,
             open=False,
         )
@@ -140,8 +124,9 @@ class PostgresEngine:
         """Do work in one transaction."""
         with translated():
             async with self._pool.connection() as connection:
-                result = await self._run(connection, work, "BEGIN")
-                await connection.execute(b"COMMIT")
+                begin = (_BEGIN, *first_statements(connection))
+                result = await self._run(connection, work, begin)
+                await connection.execute(_COMMIT)
                 return result
 
     @asynccontextmanager
@@ -156,7 +141,7 @@ class PostgresEngine:
                 finally:
                     await opened.leave()
 
-    async def _run(self, connection: Connection, work: Work[T], before: str | None = None) -> T:
+    async def _run(self, connection: Connection, work: Work[T], before: Sequence[bytes] = ()) -> T:
         try:
             return await run(connection, work, before)
         except psycopg.errors.ReadOnlySqlTransaction:

@@ -1,10 +1,17 @@
 """Opening a database by its address."""
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
 from milepost.store.address import Address, SqliteAddress
 from milepost.store.engine import Engine
 from milepost.store.engine_postgres import PostgresEngine
 from milepost.store.engine_sqlite import SqliteEngine
+from milepost.store.store import Store
 from milepost.store.thread import PostgresThreadStore, SqliteThreadStore, ThreadStore
+
+# Of what asks over HTTP; at some milliseconds each, the last is served before it loses patience.
+ASKING_MAX = 1_024
 
 
 async def open_engine(address: Address, *, pool_max: int) -> Engine:
@@ -14,6 +21,36 @@ async def open_engine(address: Address, *, pool_max: int) -> Engine:
     engine = PostgresEngine(address.url, pool_max=pool_max)
     await engine.open()
     return engine
+
+
+@asynccontextmanager
+async def open_stores(
+    address: Address, *, pool_max: int, queue_max: int
+) -> AsyncIterator[tuple[Store, Store]]:
+    """Yield the store of those who ask, and the store of those who work: often the same.
+
+    On Postgres each has half of the `pool_max` connections, so that no crowd of requests keeps a
+    worker from the run that it has in hand, nor a new run from being queued. What asks while
+    `ASKING_MAX` others wait is refused with `OverloadedError`.
+    """
+    async with AsyncExitStack() as stack:
+        if isinstance(address, SqliteAddress):
+            alone = SqliteEngine(address.path)
+            stack.push_async_callback(alone.close)
+            store = Store(alone, queue_max=queue_max)
+            yield store, store
+            return
+        at_work = PostgresEngine(address.url, pool_max=pool_max // 2)
+        asking = PostgresEngine(
+            address.url, pool_max=pool_max - pool_max // 2, waiting_max=ASKING_MAX
+        )
+        for engine in (at_work, asking):
+            await engine.open()
+            stack.push_async_callback(engine.close)
+        yield (
+            Store(asking, commits=at_work, queue_max=queue_max),
+            Store(at_work, queue_max=queue_max),
+        )
 
 
 def open_thread_store(address: Address) -> ThreadStore:

@@ -26,12 +26,16 @@ OUTAGE_WAITS_S = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class Store:
-    """Where everything is kept. `run` must be running for `create` and `append` to be served."""
+    """Where everything is kept. `run` must be running for `create` and `append` to be served.
+
+    They are committed by way of `commits`: the same database, where no crowd waits.
+    """
 
     def __init__(
         self,
         engine: Engine,
         *,
+        commits: Engine | None = None,
         queue_max: int | None = None,
         waits_s: Sequence[float] = OUTAGE_WAITS_S,
     ) -> None:
@@ -39,10 +43,10 @@ class Store:
         self._waits_s = waits_s
         self.queue_max = queue_max
         self._creates: Lane[NewRun, new_runs.Created | Exception] = Lane(
-            engine, self._create_all, _creating
+            commits or engine, self._create_all, _creating
         )
         self._appends: Lane[Append, tuple[int, tuple[str, ...]]] = Lane(
-            engine, log.append, _appending
+            commits or engine, log.append, _appending
         )
 
     async def run(self) -> None:

@@ -5,7 +5,8 @@ from typing import Any, Protocol, TypeVar
 
 import psycopg
 
-from milepost.store import engine_postgres, engine_sqlite
+from milepost.store import engine_postgres, engine_sqlite, postgres_session
+from milepost.store.postgres_session import ThreadConnection
 from milepost.store.work import Call, Rows, Work
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class PostgresThreadStore:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._connection: ThreadConnection | None = None
 
     def write(self, work: Work[T]) -> T:
         """Do work in one transaction."""
@@ -50,6 +51,8 @@ class PostgresThreadStore:
             connection = self._connected()
             try:
                 with connection.transaction():
+                    for statement in postgres_session.first_statements(connection):
+                        connection.execute(statement)
                     return _run(connection, work)
             except psycopg.errors.ReadOnlySqlTransaction:
                 connection.close()  # on a standby, where it would stay
@@ -60,14 +63,13 @@ class PostgresThreadStore:
         if self._connection is not None:
             self._connection.close()
 
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connected(self) -> ThreadConnection:
         if self._connection is None or self._connection.closed:
-            options = engine_postgres.parameters(self._url)
-            self._connection = psycopg.Connection.connect(**options)
+            self._connection = postgres_session.connect(self._url)
         return self._connection
 
 
-def _run(connection: psycopg.Connection[tuple[Any, ...]], work: Work[T]) -> T:
+def _run(connection: ThreadConnection, work: Work[T]) -> T:
     sent: Any = None
     while True:
         try:
@@ -81,7 +83,7 @@ def _run(connection: psycopg.Connection[tuple[Any, ...]], work: Work[T]) -> T:
             sent = [_execute(connection, call) for call in asked]
 
 
-def _execute(connection: psycopg.Connection[tuple[Any, ...]], call: Call) -> Rows:
+def _execute(connection: ThreadConnection, call: Call) -> Rows:
     text, values = call.rendered("postgresql")
     cursor = connection.execute(text.encode(), values)
     return cursor.fetchall() if cursor.description else []

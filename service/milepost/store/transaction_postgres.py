@@ -8,6 +8,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from milepost.store.dialect import DialectName
+from milepost.store.postgres_session import LOCK_TIMEOUT, Connection
 from milepost.store.transaction import (
     FINISH_S,
     ROWS_MAX,
@@ -21,9 +22,8 @@ from milepost.store.work import Work
 T = TypeVar("T")
 
 _DIALECT: DialectName = "postgresql"
-_SETTINGS = ("statement_timeout", "idle_in_transaction_session_timeout")
+_SETTINGS = ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout")
 
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Run = Callable[[Connection, Work[Any]], Awaitable[Any]]
 """Drives work on a connection."""
 Translated = Callable[[], AbstractContextManager[object]]
@@ -37,7 +37,8 @@ class PostgresTransaction:
         self, connection: Connection, limit_s: float, run: Run, translated: Translated
     ) -> None:
         self._connection = connection
-        self._limit_ms = str(round((limit_s + FINISH_S) * 1000))
+        limit_ms = str(round((limit_s + FINISH_S) * 1000))
+        self._values = (limit_ms, limit_ms, LOCK_TIMEOUT)
         self._run = run
         self._translated = translated
 
@@ -46,8 +47,7 @@ class PostgresTransaction:
         settings = ", ".join(f"set_config('{name}', %s, true)" for name in _SETTINGS)
         async with self._connection.pipeline():
             await self._connection.execute(b"BEGIN")
-            values = [self._limit_ms] * len(_SETTINGS)
-            await self._connection.execute(f"SELECT {settings}".encode(), values)
+            await self._connection.execute(f"SELECT {settings}".encode(), self._values)
 
     async def execute(self, sql: str, parameters: Mapping[str, Any]) -> list[Row]:
         """Run a statement of somebody else's. Raises `StatementRefusedError`."""
