@@ -46,6 +46,7 @@ class Service:
 
     base_url: str
     process: Process
+    server: uvicorn.Server
 
     @property
     def app(self) -> Api:
@@ -121,7 +122,7 @@ async def serving(settings: Settings) -> AsyncIterator[Service]:
         await server.listens.wait()
         port = server.servers[0].sockets[0].getsockname()[1]
         try:
-            yield Service(f"http://127.0.0.1:{port}", running)
+            yield Service(f"http://127.0.0.1:{port}", running, server)
         finally:
             running.drain()
             server.should_exit = True

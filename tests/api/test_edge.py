@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2
+import orjson
 import pytest
 from starlette.requests import Request
 from starlette.routing import Mount, Router
@@ -197,3 +198,30 @@ async def test_bytes_that_are_no_http_do_not_stop_the_server(
 
     assert answered.startswith(b"HTTP/1.1 400")
     assert (await client.get("/healthz")).json() == {"status": "ok"}
+
+
+async def test_a_request_that_a_stopping_server_cuts_off_may_be_made_again() -> None:
+    asked, sent = asyncio.Event(), []
+
+    async def think(_: Scope, __: Receive, ___: Send) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    edge = Edge(Router([Mount("/", think)]), OpenAccess(), lambda prefix: f"{prefix}_1")
+    headers = [(b"host", b"localhost")]
+    scope = {"type": "http", "method": "GET", "path": "/v1/runs", "headers": headers}
+    answering = asyncio.create_task(edge(scope, _nothing, send))
+    await asked.wait()
+    answering.cancel()
+    await answering
+
+    start, body = sent
+    said = orjson.loads(body["body"])
+    assert (start["status"], said["code"], said["retryable"]) == (503, "unavailable", True)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

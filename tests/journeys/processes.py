@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-START_S = 30.0
+START_S = 90.0
 STREAM_S = 30.0
 
 

@@ -5,6 +5,7 @@ import pytest
 from milepost.live.frames import Frame
 from milepost.live.hub import (
     BATCHES_BELL,
+    RING_BYTES_MAX,
     RING_MAX,
     Hub,
     LiveText,
@@ -60,6 +61,21 @@ def test_a_cursor_before_the_ring_is_sent_to_the_log() -> None:
     assert len(tail.ring) == RING_MAX
     assert behind(tail, 1) is None
     assert behind(tail, 2) == list(range(3, RING_MAX + 3))
+
+
+def test_a_ring_of_large_events_is_bounded_in_bytes_and_keeps_the_last() -> None:
+    tail = RunTail("run_1")
+    large = b'"' + b"x" * (RING_BYTES_MAX // 3) + b'"'
+    for seq in range(1, 10):
+        tail.add(frames(seq, data=large))
+        assert tail.ring_bytes == sum(len(frame.body) for frame in tail.ring) <= RING_BYTES_MAX
+
+    assert behind(tail, 6) is None
+    assert behind(tail, 7) == [8, 9]
+
+    tail.add(frames(10, data=b'"' + b"x" * RING_BYTES_MAX + b'"'))
+    assert behind(tail, 8) is None
+    assert behind(tail, 9) == [10]
 
 
 def test_a_ring_that_lacks_what_is_known_sends_to_the_log() -> None:
@@ -219,9 +235,9 @@ def test_overheard_pieces_are_put_where_they_belong(hub: Hub) -> None:
 
 def test_an_overheard_piece_that_leaves_a_gap_is_dropped(hub: Hub) -> None:
     with hub.listen("run_1") as (tail, woken):
-        hub.overhear_piece("run_1", text(), 0, "Hel")
+        assert hub.overhear_piece("run_1", text(), 0, "Hel")
         woken.clear()
-        hub.overhear_piece("run_1", text(), 5, "world")
+        assert not hub.overhear_piece("run_1", text(), 5, "world")
 
         assert tail.texts[text().key].text == "Hel"
         assert not woken.is_set()

@@ -9,8 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from milepost.live.frames import Frame
-from milepost.live.hub import Hub, LiveText, RunTail
-from milepost.live.redis_link import OUT_MAX, TEXT_TTL_S, RedisLink
+from milepost.live.hub import LINK_BELL, Hub, LiveText, RunTail
+from milepost.live.redis_link import OUT_MAX, RedisLink
+from milepost.live.text_buffers import TEXT_TTL_S
 from tests.journeys.proxy import Proxy, proxied
 
 TIMEOUT_S = 10
@@ -296,6 +297,37 @@ async def test_pieces_that_were_dropped_leave_no_hole(here: Process, there: Proc
         assert ear.read() == "".join(pieces)
 
 
+async def test_a_text_is_whole_again_soon_after_redis_was_emptied(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    text = a_text()
+    async with there.following() as ear:
+        here.write(text, "Grüße, ")
+        await ear.reads("Grüße, ")
+        await redis.delete(*await keys(redis, here.run_id))
+        here.write(text, "👩‍🚀 ")
+        await ear.reads("Grüße, 👩‍🚀 ")
+        here.write(text, "and all")
+        await ear.reads("Grüße, 👩‍🚀 and all")
+
+    async with there.following() as ear:
+        assert ear.read() == "Grüße, 👩‍🚀 and all"
+
+
+async def test_whoever_lacks_a_piece_gets_it_from_what_is_kept(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    text = a_text()
+    async with there.following() as ear:
+        here.write(text, "Grüße, ")
+        await flushed(here, ear, 5)
+        there.hub._tails[there.run_id].texts.clear()  # As if the pieces so far had been lost.
+
+        here.write(text, "👩‍🚀")
+
+        await ear.reads("Grüße, 👩‍🚀")
+
+
 @contextlib.asynccontextmanager
 async def behind_proxy(redis_url: str, run_id: str) -> AsyncIterator[tuple[Process, Proxy]]:
     async with proxied(redis_url) as (url, proxy), started(url, run_id) as process:
@@ -389,6 +421,37 @@ async def test_a_text_that_was_written_through_an_outage_is_whole_for_whoever_jo
 
     async with there.following() as ear:
         assert ear.read() == "Grüße, 👩‍🚀 and all"
+
+
+async def test_a_text_goes_on_for_who_listened_through_an_outage(
+    redis_url: str, run_id: str, here: Process
+) -> None:
+    text = a_text()
+    async with behind_proxy(redis_url, run_id) as (process, proxy), process.following() as ear:
+        here.write(text, "Grüße, ")
+        await ear.reads("Grüße, ")
+        await proxy.cut()
+        await down(process)
+        here.write(text, "👩‍🚀 ")
+        await restarted(proxy)
+        await up(process)
+        await asyncio.wait_for(heard_again(here, ear), TIMEOUT_S)
+        here.write(text, "and all")
+
+        await ear.reads("Grüße, 👩‍🚀 and all")
+
+
+async def test_the_loss_and_the_return_are_rung_in_the_process(redis_url: str, run_id: str) -> None:
+    async with behind_proxy(redis_url, run_id) as (process, proxy):
+        with process.hub.bell(LINK_BELL) as rung:
+            await proxy.cut()
+            await asyncio.wait_for(rung.wait(), TIMEOUT_S)
+            await down(process)
+            rung.clear()
+            await restarted(proxy)
+            await asyncio.wait_for(rung.wait(), TIMEOUT_S)
+
+        assert process.link.alive
 
 
 async def test_coming_and_going_through_outages_breaks_nothing(

@@ -4,9 +4,9 @@ import asyncio
 
 from milepost.core.events import StepStarted
 from milepost.live.frames import Frame
-from milepost.live.hub import Hub
+from milepost.live.hub import LINK_BELL, Hub
 from milepost.providers.scripted import saying
-from milepost.runtime.poll import Poller
+from milepost.runtime.poll import HINTED_S, Poller
 from tests.runtime.workshop import TIMEOUT_S, Workshop
 
 
@@ -34,6 +34,22 @@ async def test_it_looks_more_often_where_nothing_hints(shop: Workshop) -> None:
     polling = asyncio.create_task(poller.run())
     with elsewhere.listen(run.id) as (tail, woken):
         await asyncio.wait_for(woken.wait(), TIMEOUT_S)
+    polling.cancel()
+
+    assert tail.known == 1
+
+
+async def test_it_looks_at_once_where_hints_end(shop: Workshop) -> None:
+    elsewhere = Hub()
+    run = await shop.queue()
+    poller = Poller(shop.store, elsewhere, lambda: True)
+
+    polling = asyncio.create_task(poller.run())
+    with elsewhere.listen(run.id) as (tail, woken):
+        await asyncio.sleep(0)  # It waits for its turn now.
+        elsewhere.chime(LINK_BELL)
+        async with asyncio.timeout(HINTED_S / 2):
+            await woken.wait()
     polling.cancel()
 
     assert tail.known == 1

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from milepost.core.agents import Agent
 from milepost.core.codec import encode
@@ -76,10 +77,10 @@ class Run:
         await self.write(event, change=ending(event, self.journal.state, now_ms()))
 
 
-async def claimed(store: Store, hub: Hub) -> Run:
+async def claimed(store: Store, hub: Hub, **changes: Any) -> Run:
     """Return a run that has just been claimed: its log has two events."""
     queued = Entry("run.queued", now_ms(), encode(QUEUED).decode())
-    claim = await held(store, a_run(queued=queued))
+    claim = await held(store, a_run(queued=queued, **changes))
     spans = SpanFold(claim.run_id, None, provider="openai")
     ports = Ports(
         store, hub, now_ms, Ids(), Metrics(), Shelf(store, DirectoryBlobs(Path("unused")))

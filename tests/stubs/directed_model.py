@@ -2,16 +2,19 @@
 
 Each line `call NAME {json}` of the last user message is asked for as a tool call; once there are
 results, or if there are no such lines, the answer is `said: ` and either the results or the user's
-own text, word by word. A line `slowly N` puts a pause of N milliseconds between words.
+own text, word by word. A line `slowly N` puts a pause of N milliseconds between words, and behind a
+line `on and on` there are words until `enough` is set.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiohttp import web
+
+WORDS_MAX = 10_000
 
 
 class DirectedModel:
@@ -21,6 +24,8 @@ class DirectedModel:
         self.requests: list[dict[str, Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.enough = asyncio.Event()
+        self.enough.set()
         self.base_url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -29,7 +34,12 @@ class DirectedModel:
         self.requests.append(asked)
         await self.gate.wait()
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
+        with suppress(ConnectionResetError):  # Whoever asked was killed meanwhile.
+            await response.prepare(request)
+            await self._answer(response, asked)
+        return response
+
+    async def _answer(self, response: web.StreamResponse, asked: dict[str, Any]) -> None:
         last_user = max(
             index for index, turn in enumerate(asked["messages"]) if turn["role"] == "user"
         )
@@ -41,9 +51,12 @@ class DirectedModel:
             await self._call(response, calls)
         else:
             text = "said: " + (" ".join(results) or " ".join(lines))
-            await self._say(response, text, pauses[0] / 1000 if pauses else 0.0)
+            pause_s = pauses[0] / 1000 if pauses else 0.0
+            await self._say(response, text, pause_s)
+            if "on and on" in lines:
+                await self._go_on(response, pause_s)
+            await _write(response, {}, "stop")
         await response.write(b"data: [DONE]\n\n")
-        return response
 
     async def _call(self, response: web.StreamResponse, calls: list[list[str]]) -> None:
         pieces = [
@@ -62,7 +75,13 @@ class DirectedModel:
         for word in text.split(" "):
             await _write(response, {"content": word + " "}, None)
             await asyncio.sleep(pause_s)
-        await _write(response, {}, "stop")
+
+    async def _go_on(self, response: web.StreamResponse, pause_s: float) -> None:
+        for number in range(WORDS_MAX):
+            if self.enough.is_set():
+                return
+            await _write(response, {"content": f"{number} "}, None)
+            await asyncio.sleep(pause_s)
 
 
 async def _write(
@@ -95,4 +114,5 @@ async def directed_model() -> AsyncIterator[DirectedModel]:
         yield model
     finally:
         model.gate.set()
+        model.enough.set()
         await runner.cleanup()

@@ -5,12 +5,17 @@ could fill the memory with headers, or hold connections without ever asking for 
 """
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from milepost.api.gathering import Gathering
+
 HEAD_BYTES_MAX = 65_536
 HEAD_S_MAX = 30.0
+ABORT = "milepost.abort"
+"""Where in its scope an application finds what breaks the connection: a close that waits until all
+is sent may wait for ever."""
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -28,7 +33,7 @@ class BoundedHttp(HttpToolsProtocol):
         self, transport: asyncio.Transport
     ) -> None:
         """Give the first request's head its time."""
-        super().connection_made(transport)
+        super().connection_made(Gathering(transport, self.loop))
         self._open_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -47,6 +52,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Give a request's head its time and its room."""
         super().on_message_begin()
+        cast(dict[str, Any], self.scope)[ABORT] = self.transport.abort
         self._open_head()
 
     def on_headers_complete(self) -> None:

@@ -1,15 +1,17 @@
 """The edge: what every request passes. It knows the caller, names the request, answers errors."""
 
+import asyncio
 import re
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from milepost.api.access import Access
 from milepost.api.problems import problem, status_of
-from milepost.core.errors import MilepostError, NotFoundError
+from milepost.core.errors import MilepostError, NotFoundError, UnavailableError
 from milepost.runtime.clock import NewId
 from milepost.runtime.links import DECISIONS
 from milepost.telemetry.logs import logger
@@ -56,19 +58,27 @@ class Edge:
             await self._router(scope, receive, named_send)
         except ClientDisconnect:
             return  # It left before it had said all: nobody is there to be answered.
+        except asyncio.CancelledError as error:
+            if started:
+                raise
+            await self._refusal(error, scope, request_id)(scope, receive, named_send)
         except Exception as error:
             if started:
                 self._log.exception("a response broke off", path=scope["path"])
                 raise
-            answer = problem(
-                self._known(error, scope), instance=scope["path"], request_id=request_id
-            )
-            if isinstance(error, HTTPException) and error.status_code == 405:
-                answer.headers["allow"] = self._methods(scope)
-            await answer(scope, receive, named_send)
+            await self._refusal(error, scope, request_id)(scope, receive, named_send)
 
-    def _known(self, error: Exception, scope: Scope) -> MilepostError:
+    def _refusal(self, error: BaseException, scope: Scope, request_id: str) -> Response:
+        answer = problem(self._known(error, scope), instance=scope["path"], request_id=request_id)
+        if isinstance(error, HTTPException) and error.status_code == 405:
+            answer.headers["allow"] = self._methods(scope)
+        return answer
+
+    def _known(self, error: BaseException, scope: Scope) -> MilepostError:
         match error:
+            case asyncio.CancelledError():
+                # Only a server that stops, and has waited long enough, does this to a request.
+                return UnavailableError("this process stops before it could answer; ask again")
             case MilepostError() if status_of(error) != 500:
                 return error
             case HTTPException(status_code=status, detail=detail):

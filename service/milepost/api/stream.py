@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from milepost.api.bounded_http import ABORT
 from milepost.api.cursors import Cursor
 from milepost.api.log_pages import LogPages, frame_of, within_page
 from milepost.api.partials import PARTIAL, Partials
@@ -26,7 +27,9 @@ HEARTBEAT = b": hb\n"  # One line end: with two, the official openai client trip
 RETRY = b"retry: 1500\n"
 SEND_TIMEOUT_S = 30.0
 LAST_WORD_S = 1.0
+FAREWELL_S = 2.0
 RECONNECT_AFTER_MS = 500
+DELTA_CHARS_MAX = 65_536
 
 _FIELDS: dict[TextKind, str] = {
     "message.delta": "message_id",
@@ -93,6 +96,7 @@ class Tail:
         self._woken: asyncio.Event | None = None
         self._farewell: bytes | None = None
         self._beat_is_due = False
+        self._has_cut = False
         self._closed = False
 
     def close(self, farewell: bytes | None = None) -> None:
@@ -128,7 +132,7 @@ class Tail:
         first = RETRY
         while True:
             woken.clear()
-            piece, found = await self._gather(tail)
+            piece, is_more = await self._gather(tail)
             if piece:
                 yield first + piece
                 first = b""
@@ -141,21 +145,22 @@ class Tail:
             if self._beat_is_due:
                 self._beat_is_due = False
                 yield HEARTBEAT
-            if not found:
+            if not is_more:
                 await woken.wait()
 
     async def _gather(self, tail: RunTail) -> tuple[bytes, bool]:
-        """Return what is to be sent now, and whether an event of the log was found behind us.
+        """Return what is to be sent now, and whether there may be more already.
 
         The piece is all that is kept for a client while it takes its time.
         """
+        self._has_cut = False
         frames = tail.behind(self.seq)
         frames = await self._read(tail) if frames is None else within_page(frames)
         parts = self._durable(frames)
         if tail.texts and not self.ended:
             await self._judge(list(tail.texts.values()))
             parts += self._ephemeral(tail)
-        return b"".join(parts), bool(frames)
+        return b"".join(parts), bool(frames) or self._has_cut
 
     def _beat(self) -> None:
         self._beat_is_due = True
@@ -238,11 +243,14 @@ class Tail:
         return parts
 
     def _pieces_of(self, text: LiveText) -> list[bytes]:
+        """Return what is new of a text, and no more than a piece: many may be too slow for more."""
         offset = self._offsets.get(text.key, 0)
-        if len(text.text) <= offset:
+        piece = text.text[offset : offset + DELTA_CHARS_MAX]
+        if not piece:
             return []
-        self._offsets[text.key] = len(text.text)
-        return [self._delta(text.kind, text.id, offset, text.text[offset:])]
+        end = self._offsets[text.key] = offset + len(piece)
+        self._has_cut |= end < len(text.text)
+        return [self._delta(text.kind, text.id, offset, piece)]
 
     def _wants(self, kind: TextKind) -> bool:
         return self._selection.deltas and self._selection.has(kind)
@@ -258,31 +266,39 @@ class Streams:
     """The streams that are open in this process, so that a draining server can end them."""
 
     def __init__(self) -> None:
-        self._tails: set[Followed] = set()
+        self._open: dict[Followed, Callable[[], None]] = {}
         self._draining = False
 
-    def add(self, tail: Followed) -> None:
-        """Take note of an open stream; while draining it is told to leave at once."""
-        self._tails.add(tail)
+    def add(self, tail: Followed, give_up: Callable[[], None]) -> None:
+        """Take note of an open stream; while draining it is told to leave at once.
+
+        `give_up` is called if it has not left soon after.
+        """
+        self._open[tail] = give_up
         if self._draining:
             self._dismiss(tail)
 
     def discard(self, tail: Followed) -> None:
         """Forget a stream that has ended."""
-        self._tails.discard(tail)
+        self._open.pop(tail, None)
 
     def drain(self) -> None:
         """Tell every client to come back elsewhere, and end its stream."""
         self._draining = True
-        for tail in self._tails:
+        for tail in self._open:
             self._dismiss(tail)
 
     def __len__(self) -> int:
         """Return how many are open."""
-        return len(self._tails)
+        return len(self._open)
 
     def _dismiss(self, tail: Followed) -> None:
         tail.close(tail.notice("stream.reconnect", {"after_ms": RECONNECT_AFTER_MS}))
+        asyncio.get_running_loop().call_later(FAREWELL_S, self._give_up, tail)
+
+    def _give_up(self, tail: Followed) -> None:
+        if give_up := self._open.get(tail):
+            give_up()
 
 
 class TailResponse:
@@ -305,6 +321,7 @@ class TailResponse:
         self._sending_since: float | None = None
         self._sender: asyncio.Task[None] | None = None
         self._lags = False
+        self._given_up = False
 
     @property
     def response(self) -> Response:
@@ -321,15 +338,15 @@ class TailResponse:
         }
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
-        self._streams.add(self._tail)
+        self._streams.add(self._tail, self._give_up)
         watcher = asyncio.create_task(self._watch(receive))
         try:
             with Reminder(self.send_timeout_s / 3, self._look_whether_stuck):
                 await self._send_all(scope, send)
         except asyncio.CancelledError:
-            if not self._lags:
+            if not self._given_up:
                 raise
-            await self._tell_lagging(send)
+            await self._hang_up(scope, send)
         finally:
             watcher.cancel()
             self._streams.discard(self._tail)
@@ -370,18 +387,31 @@ class TailResponse:
         since = self._sending_since
         if since is None or asyncio.get_running_loop().time() - since < self.send_timeout_s:
             return
-        assert self._sender is not None
         self._lags = True
-        self._sender.cancel()
+        self._give_up()
 
-    async def _tell_lagging(self, send: Send) -> None:
-        """Tell a client that reads too slowly where to come back; it may read this one day."""
+    def _give_up(self) -> None:
+        """Wait no longer for a client that takes nothing."""
+        if self._sending_since is not None and self._sender is not None:
+            self._given_up = True
+            self._sender.cancel()
+
+    async def _hang_up(self, scope: Scope, send: Send) -> None:
+        """End a response that its client does not take: what waits for it is thrown away.
+
+        A client that reads too slowly is told where to come back; it may read this one day.
+        """
         assert self._sender is not None
         self._sender.uncancel()
-        lagged = self._tail.notice("stream.lagged", {"resume_after": self._delivered_seq})
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORD_S):
-                await send(_body(lagged, more=False))
+        if self._lags:
+            lagged = self._tail.notice("stream.lagged", {"resume_after": self._delivered_seq})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORD_S):
+                    await send(_body(lagged, more=False))
+                    return
+        if abort := scope.get(ABORT):
+            abort()
+            await send(_body(b"", more=False))  # It reaches nobody, and ends the response.
 
 
 def _body(piece: bytes, *, more: bool = True) -> Message:

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from milepost.live.frames import AT_REST, Frame
 
 RING_MAX = 256
+RING_BYTES_MAX = 1_048_576
 
 TextKind = Literal["message.delta", "reasoning.delta", "tool_call.progress"]
 TextKey = tuple[TextKind, str]
@@ -76,11 +77,13 @@ class Link(Protocol):
 class RunTail:
     """What a process knows of a run's recent past: its last events, and texts being written.
 
-    `known` is the last seq that is known to be durable; None as long as nobody looked.
+    `known` is the last seq that is known to be durable; None as long as nobody looked. The ring has
+    the last event however large it is, and of those before it what its bounds leave room for.
     """
 
     run_id: str
-    ring: deque[Frame] = field(default_factory=lambda: deque(maxlen=RING_MAX))
+    ring: deque[Frame] = field(default_factory=deque)
+    ring_bytes: int = 0
     texts: dict[TextKey, LiveText] = field(default_factory=dict)
     known: int | None = None
     listeners: set[asyncio.Event] = field(default_factory=set)
@@ -112,10 +115,19 @@ class RunTail:
                 if frame.seq <= self.ring[-1].seq:
                     continue
                 self.ring.clear()
-            self.ring.append(frame)
+                self.ring_bytes = 0
+            self._append(frame)
             self.know(frame.seq)
             for key in texts_closed_by(frame) if self.texts else ():
                 self.texts.pop(key, None)
+
+    def _append(self, frame: Frame) -> None:
+        self.ring.append(frame)
+        self.ring_bytes += len(frame.body)
+        while len(self.ring) > RING_MAX or (
+            self.ring_bytes > RING_BYTES_MAX and len(self.ring) > 1
+        ):
+            self.ring_bytes -= len(self.ring.popleft().body)
 
 
 class Hub:
@@ -216,19 +228,21 @@ class Hub:
             tail.texts[text.key] = text
             tail.wake()
 
-    def overhear_piece(self, run_id: str, text: LiveText, offset: int, piece: str) -> None:
+    def overhear_piece(self, run_id: str, text: LiveText, offset: int, piece: str) -> bool:
         """Take in a piece that another process wrote at `offset`; one that leaves a gap is dropped.
 
-        Whoever lacks something gets it with the completed message at the latest.
+        Say whether nothing is missing before it. Whoever lacks something gets it with the completed
+        message at the latest.
         """
         tail = self._tails.get(run_id)
         if tail is None:
-            return
+            return True
         present = tail.texts.setdefault(text.key, text)
         known = len(present.text)
         if offset <= known < offset + len(piece):
             present.text += piece[known - offset :]
             tail.wake()
+        return offset <= known
 
     def close_text(self, run_id: str, text: LiveText) -> None:
         """Say that a text is complete or given up; it stays until the log tells which."""
@@ -258,6 +272,9 @@ class Hub:
             if not self._bells[bell]:
                 del self._bells[bell]
 
+
+LINK_BELL = "link"
+"""Rung in a process that begins to hear of the others, or no longer does: it may lack something."""
 
 QUEUE_BELL = "queue"
 BATCHES_BELL = "batches"

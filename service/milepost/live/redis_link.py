@@ -6,9 +6,9 @@ processes, and events are found by polling.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from redis.asyncio import Redis
@@ -16,31 +16,23 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from milepost.live.hub import Hub, LiveText, TextKind
+from milepost.live.hub import LINK_BELL, Hub, LiveText
+from milepost.live.text_buffers import KINDS, TextBuffers
 
 FLUSH_S = 0.005
 OUT_MAX = 10_000
-TEXT_TTL_S = 900
-TEXT_BYTES_MAX = 4_194_304
 SUBSCRIBE_TIMEOUT_S = 1.0
 RETRY_S = 1.0
+MEND_S = 0.25
+MEND_MAX = 100
 CONNECT_S_MAX = 2.0
 ANSWER_S_MAX = 2.0
 
 _BELLS = "milepost:bells"
-_KINDS: Mapping[str, TextKind] = {kind: kind for kind in get_args(TextKind)}
 
 
 def _channel(run_id: str) -> str:
     return f"milepost:run:{run_id}"
-
-
-def _names(run_id: str) -> str:
-    return f"milepost:live:{run_id}"
-
-
-def _buffer(run_id: str, kind: str, id_: str) -> str:
-    return f"milepost:live:{run_id}:{kind}:{id_}"
 
 
 def _unheard(_: Exception | None) -> None:
@@ -62,6 +54,7 @@ class RedisLink:
         on_change: Callable[[Exception | None], None] = _unheard,
     ) -> None:
         self._redis = _connect(url)
+        self._buffers = TextBuffers(self._redis)
         self._listening = _connect(url)
         self._pubsub = self._listening.pubsub(ignore_subscribe_messages=False)
         self._hub = hub
@@ -72,9 +65,10 @@ class RedisLink:
         self._bells: set[str] = set()
         self._texts: deque[tuple[str, LiveText, str, int]] = deque(maxlen=OUT_MAX)
         self._closed: deque[tuple[str, LiveText]] = deque(maxlen=OUT_MAX)
-        # How far each text stands in its buffer, in characters and in bytes.
-        self._written: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._some = asyncio.Event()
+        # Runs whose texts lack a piece that nobody will send again.
+        self._torn: set[str] = set()
+        self._some_torn = asyncio.Event()
         self._wanted: set[str] = set()
         self._confirmed: dict[str, asyncio.Event] = {}
         self.up = asyncio.Event()
@@ -116,7 +110,7 @@ class RedisLink:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
                 await self._pubsub.subscribe(_channel(run_id))
                 await confirmed.wait()
-                await self._fetch(run_id)
+                await self._fetch([run_id])
 
     def leave(self, run_id: str) -> None:
         """Hear of the run no more; the channel goes with the next turn of the listener."""
@@ -130,6 +124,7 @@ class RedisLink:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._send())
                 tasks.create_task(self._receive())
+                tasks.create_task(self._mend())
         finally:
             await self._pubsub.aclose()
             await self._listening.aclose()
@@ -144,44 +139,26 @@ class RedisLink:
                     await self._flush()
                     await self._drop_channels()
             except (RedisError, OSError):
-                # Nobody knows what was written: each text is written whole with its next piece.
-                self._written.clear()
+                self._buffers.unanswered()
             await asyncio.sleep(FLUSH_S)
 
     async def _flush(self) -> None:
         """Send everything in one round trip; what cannot be sent is dropped, it was only a hint."""
         pipe: Any = self._redis.pipeline(transaction=False)
         while self._texts:
-            self._add_text(pipe, *self._texts.popleft())
+            self._add_piece(pipe, *self._texts.popleft())
         while self._closed:
-            run_id, text = self._closed.popleft()
-            self._written.pop((run_id, text.kind, text.id), None)
-            pipe.srem(_names(run_id), _name(text))
-            pipe.delete(_buffer(run_id, text.kind, text.id))
+            self._buffers.remove(pipe, *self._closed.popleft())
         seqs, self._seqs = self._seqs, {}
         for run_id, seq in seqs.items():
             pipe.publish(_channel(run_id), orjson.dumps({"seq": seq}))
         bells, self._bells = self._bells, set()
         for bell in bells:
             pipe.publish(_BELLS, bell)
-        await pipe.execute()
+        self._buffers.answered(await pipe.execute())
 
-    def _add_text(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
-        """Write at a byte offset: a repeated SETRANGE changes nothing, an APPEND would double.
-
-        Where pieces before this one were dropped, the text is written whole.
-        """
-        key = (run_id, text.kind, text.id)
-        end = offset + len(piece)
-        chars, at = self._written.get(key, (0, 0))
-        encoded = (piece if chars == offset else text.text[:end]).encode()
-        at = at if chars == offset else 0
-        self._written[key] = (end, at + len(encoded))
-        if at + len(encoded) <= TEXT_BYTES_MAX:
-            pipe.setrange(_buffer(*key), at, encoded)
-            pipe.expire(_buffer(*key), TEXT_TTL_S)
-            pipe.sadd(_names(run_id), _name(text))
-            pipe.expire(_names(run_id), TEXT_TTL_S)
+    def _add_piece(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
+        self._buffers.add(pipe, run_id, text, piece, offset)
         said = {"kind": text.kind, "id": text.id, "after_seq": text.after_seq}
         pipe.publish(
             _channel(run_id), orjson.dumps({"text": said, "offset": offset, "piece": piece})
@@ -213,10 +190,30 @@ class RedisLink:
                     await self._pubsub.aclose()
             await asyncio.sleep(self._retry_s)
 
+    async def _mend(self) -> None:
+        """Fill the gaps that lost pieces have left, many at a time and a few times a second."""
+        while True:
+            await self._some_torn.wait()
+            await self.up.wait()
+            torn = [self._torn.pop() for _ in range(min(len(self._torn), MEND_MAX))]
+            try:
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    await self._fetch(torn)
+            except (RedisError, OSError):
+                self._torn |= self._wanted.intersection(torn)
+            if not self._torn:
+                self._some_torn.clear()
+            await asyncio.sleep(MEND_S)
+
+    def _tear(self, run_id: str) -> None:
+        self._torn.add(run_id)
+        self._some_torn.set()
+
     def _tell(self, *, alive: bool) -> None:
         now, no_more = (self.up, self.down) if alive else (self.down, self.up)
         no_more.clear()
         now.set()
+        self._hub.chime(LINK_BELL)
 
     def _note(self, error: Exception | None) -> None:
         answers = error is None
@@ -250,21 +247,17 @@ class RedisLink:
                 "text": {"kind": str(kind), "id": str(id_), "after_seq": int(after_seq)},
                 "offset": int(offset),
                 "piece": str(piece),
-            } if kind in _KINDS:
-                text = LiveText(_KINDS[kind], id_, after_seq)
-                self._hub.overhear_piece(run_id, text, offset, piece)
+            } if kind in KINDS:
+                text = LiveText(KINDS[kind], id_, after_seq)
+                if not self._hub.overhear_piece(run_id, text, offset, piece):
+                    self._tear(run_id)
             case _:
                 return
 
-    async def _fetch(self, run_id: str) -> None:
+    async def _fetch(self, run_ids: Iterable[str]) -> None:
         """Take in the texts that are being written, as far as they have come."""
-        names = await self._redis.smembers(_names(run_id))
-        for name in names:
-            kind, id_, after_seq = name.decode().split("|")
-            raw = await self._redis.get(_buffer(run_id, kind, id_))
-            if raw and b"\x00" not in raw:  # Redis fills up with NUL what it lost.
-                text = LiveText(_KINDS[kind], id_, int(after_seq), raw.decode())
-                self._hub.overhear(run_id, text)
+        for run_id, text in await self._buffers.read(run_ids):
+            self._hub.overhear(run_id, text)
 
 
 def _connect(url: str) -> Any:
@@ -279,7 +272,3 @@ def _connect(url: str) -> Any:
         socket_connect_timeout=CONNECT_S_MAX,
         retry=Retry(NoBackoff(), 0),
     )
-
-
-def _name(text: LiveText) -> str:
-    return f"{text.kind}|{text.id}|{text.after_seq}"

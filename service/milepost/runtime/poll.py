@@ -3,9 +3,10 @@
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 from milepost.core.errors import MilepostError
-from milepost.live.hub import Hub
+from milepost.live.hub import LINK_BELL, Hub
 from milepost.store import log
 from milepost.store.store import Store
 
@@ -32,18 +33,26 @@ class Poller:
         self._hinted_s = hinted_s
 
     async def run(self) -> None:
-        """Poll until cancelled."""
-        while True:
-            every_s = self._hinted_s if self._hinted() else self._blind_s
-            await asyncio.sleep(every_s * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
-            if not (listened := self._hub.listened):
-                continue
-            try:
-                heads = await self._store.read(log.heads(listened))
-            except MilepostError:
-                continue  # The database is away: the next turn looks again.
-            for run_id in listened:
-                if run_id in heads:
-                    self._hub.hint(run_id, heads[run_id])
-                else:
-                    self._hub.doubt(run_id)  # It was erased: no event will ever tell.
+        """Poll until cancelled, and out of turn where hints begin to come, or no longer do."""
+        with self._hub.bell(LINK_BELL) as changed:
+            while True:
+                every_s = self._hinted_s if self._hinted() else self._blind_s
+                with suppress(TimeoutError):
+                    jitter = random.uniform(0.8, 1.0)  # noqa: S311 - not all at the same moment
+                    async with asyncio.timeout(every_s * jitter):
+                        await changed.wait()
+                changed.clear()
+                await self._look()
+
+    async def _look(self) -> None:
+        if not (listened := self._hub.listened):
+            return
+        try:
+            heads = await self._store.read(log.heads(listened))
+        except MilepostError:
+            return  # The database is away: the next turn looks again.
+        for run_id in listened:
+            if run_id in heads:
+                self._hub.hint(run_id, heads[run_id])
+            else:
+                self._hub.doubt(run_id)  # It was erased: no event will ever tell.

@@ -4,6 +4,10 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
+import pytest
+
+from milepost.api import stream
+from milepost.api.bounded_http import ABORT
 from milepost.api.log_pages import PAGE_BYTES
 from milepost.api.stream import (
     Streams,
@@ -18,7 +22,7 @@ from tests.api.stream.reading import (
     long_results,
     tail_of,
 )
-from tests.api.stream.wire import Wire, responding
+from tests.api.stream.wire import SCOPE, Wire, responding
 from tests.live.client import parsed
 from tests.runtime.writing import Run
 
@@ -62,6 +66,25 @@ async def test_whoever_comes_to_a_draining_server_gets_what_there_is_and_goes(ru
 
     assert [sent.event for sent in parsed(wire.body)] == ["run.queued", "run.started",
                                                           "stream.reconnect"]  # fmt: skip
+
+
+async def test_a_draining_server_does_not_wait_for_a_client_that_takes_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "FAREWELL_S", 0.01)
+    wire, streams, aborted = Wire(), Streams(), asyncio.Event()
+    wire.stuck_behind = lambda _: bool(wire.messages) and not aborted.is_set()
+    asked = {**SCOPE, ABORT: aborted.set}
+    response = TailResponse(tail_of(run), streams)
+    task = asyncio.create_task(response(asked, wire.receive, wire.send))
+    await asyncio.wait_for(wire.stuck.wait(), TIMEOUT_S)
+
+    streams.drain()
+    await asyncio.wait_for(task, TIMEOUT_S)
+
+    assert aborted.is_set()
+    assert wire.done
+    assert len(streams) == 0
 
 
 async def test_a_client_that_reads_too_slowly_is_told_where_to_come_back(run: Run) -> None:

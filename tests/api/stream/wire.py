@@ -25,10 +25,12 @@ class Wire:
         self.gone = asyncio.Event()
         self.stuck_behind: Callable[[bytes], bool] = lambda _: False
         self.news = asyncio.Event()
+        self.stuck = asyncio.Event()
 
     async def send(self, message: Message) -> None:
         body = message.get("body", b"")
         if self.stuck_behind(self.body) and b"stream.lagged" not in body:
+            self.stuck.set()
             await asyncio.Event().wait()
         self.messages.append(message)
         self.body += body

@@ -1,0 +1,103 @@
+"""What is being written just now, kept in Redis for whoever joins: each text under its own name.
+
+A text has one writer, which writes at byte offsets: a repeated SETRANGE changes nothing, where a
+repeated APPEND would double. Redis may be emptied or replaced meanwhile.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from milepost.live.hub import LiveText, TextKind
+
+TEXT_TTL_S = 900
+TEXT_BYTES_MAX = 4_194_304
+
+KINDS: Mapping[str, TextKind] = {kind: kind for kind in get_args(TextKind)}
+
+_Key = tuple[str, str, str]
+
+
+class TextBuffers:
+    """Writes texts into a pipeline, piece by piece, and reads back what others wrote."""
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+        # How far each text stands in its buffer, in characters and in bytes.
+        self._written: dict[_Key, tuple[int, int]] = {}
+        # Which answer of the pipeline tells whether what was written before is still there.
+        self._telling: dict[int, _Key] = {}
+
+    def add(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
+        """Write a piece; where it is not known that those before it are there, the text so far."""
+        key = (run_id, text.kind, text.id)
+        end = offset + len(piece)
+        chars, at = self._written.get(key, (0, 0))
+        encoded = (piece if chars == offset else text.text[:end]).encode()
+        at = at if chars == offset else 0
+        self._written[key] = (end, at + len(encoded))
+        if at + len(encoded) > TEXT_BYTES_MAX:
+            return
+        pipe.setrange(_buffer(*key), at, encoded)
+        pipe.expire(_buffer(*key), TEXT_TTL_S)
+        if at:
+            self._telling[len(pipe)] = key
+        pipe.sadd(_names(run_id), _name(text))
+        pipe.expire(_names(run_id), TEXT_TTL_S)
+
+    def remove(self, pipe: Any, run_id: str, text: LiveText) -> None:
+        """Remove a text that is complete or given up."""
+        self._written.pop((run_id, text.kind, text.id), None)
+        pipe.srem(_names(run_id), _name(text))
+        pipe.delete(_buffer(run_id, text.kind, text.id))
+
+    def answered(self, answers: Sequence[Any]) -> None:
+        """Take note of the pipeline's answers: a name that is new again means a buffer was lost."""
+        for index, key in self._telling.items():
+            if answers[index]:
+                self._written.pop(key, None)
+        self._telling.clear()
+
+    def unanswered(self) -> None:
+        """Take note that nobody knows what was written."""
+        self._telling.clear()
+        self._written.clear()
+
+    async def read(self, run_ids: Iterable[str]) -> list[tuple[str, LiveText]]:
+        """Return the texts of these runs that are being written, as far as they have come."""
+        runs = list(run_ids)
+        pipe = self._redis.pipeline(transaction=False)
+        for run_id in runs:
+            pipe.smembers(_names(run_id))
+        found = [
+            (run_id, text)
+            for run_id, names in zip(runs, await pipe.execute(), strict=True)
+            for text in map(_named, names)
+            if text
+        ]
+        for run_id, text in found:
+            pipe.get(_buffer(run_id, text.kind, text.id))
+        for (_, text), raw in zip(found, await pipe.execute() if found else [], strict=True):
+            if raw and b"\x00" not in raw:  # Redis fills up with NUL what it lost.
+                text.text = raw.decode()
+        return [(run_id, text) for run_id, text in found if text.text]
+
+
+def _names(run_id: str) -> str:
+    return f"milepost:live:{run_id}"
+
+
+def _buffer(run_id: str, kind: str, id_: str) -> str:
+    return f"milepost:live:{run_id}:{kind}:{id_}"
+
+
+def _name(text: LiveText) -> str:
+    return f"{text.kind}|{text.id}|{text.after_seq}"
+
+
+def _named(name: bytes) -> LiveText | None:
+    """Return the text of this name, still empty; one of another version may mean nothing here."""
+    kind, _, rest = name.decode().partition("|")
+    id_, _, after_seq = rest.rpartition("|")
+    if kind not in KINDS or not after_seq.isdecimal():
+        return None
+    return LiveText(KINDS[kind], id_, int(after_seq))
