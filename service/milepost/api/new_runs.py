@@ -1,7 +1,7 @@
 """Making runs: what `POST /v1/runs` takes, and the run that it becomes with its agent as it is."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import orjson
@@ -15,6 +15,7 @@ from milepost.api.requests import idempotent, principal_of
 from milepost.core.codec import encode
 from milepost.core.errors import NotFoundError
 from milepost.core.events import Channel, InputMessage, RunQueued
+from milepost.core.frozen import dataclass
 from milepost.core.messages import Image
 from milepost.runtime.agent_spec import Metadata, ResponseFormatSpec, structured_of
 from milepost.runtime.images import ImageUrl
@@ -161,10 +162,12 @@ class NewRuns:
         run = self._new_run(request, body, b"", self._ports.new_id("run"), agent)
 
         def placed(session_id: str, is_new: bool) -> NewRun:
-            queued = replace(
-                queued_event(body, agent, run.user),
+            queued = queued_event(
+                body,
+                agent,
+                run.user,
                 session_id=session_id,
-                input=messages_of(body.input),
+                given=messages_of(body.input),
                 channel=channel,
             )
             entry = Entry(queued.type, run.created_ms, encode(queued).decode())
@@ -196,10 +199,12 @@ class NewRuns:
         scheduled_ms = None if body.delay_s is None else now + round(body.delay_s * 1000)
         deadline_ms = None if body.deadline_s is None else now + round(body.deadline_s * 1000)
         session_id = body.session_id or self._ports.new_id("ses")
-        queued = replace(
-            queued_event(body, agent, user),
+        queued = queued_event(
+            body,
+            agent,
+            user,
             session_id=session_id,
-            input=messages_of(body.input),
+            given=messages_of(body.input),
             reason="ready" if scheduled_ms is None else "scheduled",
             deadline_ms=deadline_ms,
         )
@@ -242,17 +247,30 @@ class NewRuns:
         self._exporter.export_server(route, place, wanted.created_ms, now, 202)
 
 
-def queued_event(options: RunOptions, agent: AgentVersion, user: str | None) -> RunQueued:
-    """Return a run's first event, as far as it does not depend on the run's input and time."""
+def queued_event(  # noqa: PLR0913 - each is a part of the event
+    options: RunOptions,
+    agent: AgentVersion,
+    user: str | None,
+    *,
+    session_id: str = "",
+    given: tuple[InputMessage, ...] = (),
+    reason: str = "ready",
+    deadline_ms: int | None = None,
+    channel: Channel | None = None,
+) -> RunQueued:
+    """Return a run's first event; what its own input and time have to say may come later."""
     return RunQueued(
         agent=agent.name,
         agent_id=agent.id,
         agent_version=agent.version,
-        session_id="",
-        input=(),
+        session_id=session_id,
+        input=given,
+        reason=reason,
         user=user,
+        deadline_ms=deadline_ms,
         response_format=structured_of(options.response_format),
         cache=options.cache,
+        channel=channel,
     )
 
 

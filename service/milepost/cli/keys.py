@@ -71,9 +71,6 @@ def _opened(settings: Settings) -> Iterator[ThreadStore]:
     """Open the database, migrated, for this process alone where it is a file."""
     address = parse_address(settings.database_url)
     with lockfile.held(address):
-        if settings.migrate:
-            migrate.migrate(address)
-        else:
-            migrate.require_current(address)
+        migrate.prepare(address, may_migrate=settings.migrate)
         with closing(open_thread_store(address)) as store:
             yield store

@@ -137,6 +137,63 @@ def _among_postgresql(element: among, compiler: SQLCompiler, **options: Any) -> 
     return f"{column} = ANY(ARRAY{query})"
 
 
+class at_start(FunctionElement[str]):  # noqa: N801 - reads as a SQL function
+    """A text parameter that picks partitions when a statement starts, not when it is planned.
+
+    Postgres prunes for a parameter in either way. But what it could prune as it plans, it plans
+    anew for every execution, which takes longer than the statement itself. `concat` may depend on
+    settings, as far as the planner knows: so it keeps one plan, and opens only what that needs.
+    """
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(at_start, "sqlite")
+def _at_start_sqlite(element: at_start, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(at_start, "postgresql")
+def _at_start_postgresql(element: at_start, compiler: SQLCompiler, **options: Any) -> str:
+    return f"concat({compiler.process(element.clauses, **options)})"
+
+
+class in_reach(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Whether a run's id lies in the `reach` that comes with the execution: where to look for it.
+
+    Says nothing that a join with these runs does not say; but of a join Postgres must open every
+    partition first. SQLite has none.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+
+    def __init__(self, run_id: ColumnElement[str]) -> None:
+        super().__init__(run_id, at_start(text("first_run")), at_start(text("last_run")))
+
+    def self_group(self, against: OperatorType | None = None) -> "in_reach":  # noqa: ARG002
+        """Stay as it is: it is a condition, not a value to compare."""
+        return self
+
+
+@compiles(in_reach, "sqlite")
+def _in_reach_sqlite(*_: Any, **__: Any) -> str:
+    return "1"
+
+
+@compiles(in_reach, "postgresql")
+def _in_reach_postgresql(element: in_reach, compiler: SQLCompiler, **options: Any) -> str:
+    run_id, first, last = (compiler.process(part, **options) for part in element.clauses)
+    return f"{run_id} BETWEEN {first} AND {last}"
+
+
+def reach(run_ids: Iterable[str]) -> dict[str, str]:
+    """Return the parameters of `in_reach` for these runs."""
+    known = list(run_ids)
+    return {"first_run": min(known, default=""), "last_run": max(known, default="")}
+
+
 class packed(FunctionElement[str]):  # noqa: N801 - reads as a SQL function
     """All rows of a query as one text, which `unpacked` reads.
 

@@ -4,7 +4,7 @@ Locks are taken in one order everywhere, so that no two transactions wait for ea
 then runs, then events and approvals, then the inbox.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -16,9 +16,12 @@ from milepost.core.spans import Span
 from milepost.store import outbox, schema, usage
 from milepost.store.dialect import (
     among,
+    at_start,
+    in_reach,
     now_ms,
     number,
     packed,
+    reach,
     rows,
     rows_of,
     text,
@@ -179,7 +182,9 @@ _STANDING = Statement(
             _R.epoch,
             _R.status,
             _R.inbox_seq,
-            select(func.max(_log.seq)).where(_log.run_id == _R.id).scalar_subquery(),
+            select(func.max(_log.seq))
+            .where(_log.run_id == _R.id, in_reach(_log.run_id))
+            .scalar_subquery(),
         )
     ).where(_R.id.in_(select(_heads.c.run_id)))
 )
@@ -279,7 +284,7 @@ def _calls(appends: Sequence[Append]) -> dict[str, Call]:
     if ending:
         calls["promote"] = PROMOTE(ending=rows_of(ending))
         calls["withdraw"] = WITHDRAW(ended=rows_of(_ended_rows(appends)))
-    return {**calls, **_beside(appends), "standing": _STANDING(heads=rows_of(_run_rows(appends)))}
+    return {**calls, **_beside(appends), "standing": _standing_of(appends)}
 
 
 def _beside(appends: Sequence[Append]) -> dict[str, Call]:
@@ -310,8 +315,13 @@ def _beside(appends: Sequence[Append]) -> dict[str, Call]:
     return calls
 
 
-def _run_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
-    return ({"run_id": item.run_id} for item in appends)
+def _standing_of(appends: Sequence[Append]) -> Call:
+    run_ids = [item.run_id for item in appends]
+    return _STANDING(heads=_run_rows(run_ids), **reach(run_ids))
+
+
+def _run_rows(run_ids: Iterable[str]) -> str:
+    return rows_of({"run_id": run_id} for run_id in run_ids)
 
 
 def _event_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
@@ -415,29 +425,31 @@ def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:
 
 _READ = Statement(
     select(_E.seq, _E.type, _E.time_ms, _E.data)
-    .where(_E.run_id == text("run_id"), _E.tenant == text("tenant"))
+    .where(_E.run_id == at_start(text("run_id")), _E.tenant == text("tenant"))
     .where(_E.seq > number("after"), _E.seq <= number("through"))
     .order_by(_E.seq)
     .limit(number("limit"))
 )
 _READ_TOGETHER = Statement(
     select(_E.run_id, _E.seq, _E.type, _E.time_ms, _E.data)
-    .where(_E.run_id.in_(select(_heads.c.run_id)))
+    .where(_E.run_id.in_(select(_heads.c.run_id)), in_reach(_E.run_id))
     .order_by(_E.run_id, _E.seq)
 )
 _HEAD = Statement(
     select(func.coalesce(func.max(_E.seq), 0)).where(
-        _E.run_id == text("run_id"), _E.tenant == text("tenant")
+        _E.run_id == at_start(text("run_id")), _E.tenant == text("tenant")
     )
 )
 _HEADS = Statement(
     select(_E.run_id, func.max(_E.seq))
-    .where(_E.run_id.in_(select(_heads.c.run_id)))
+    .where(_E.run_id.in_(select(_heads.c.run_id)), in_reach(_E.run_id))
     .group_by(_E.run_id)
 )
 _MINE = Statement(
     select(_E.append_id).where(
-        _E.run_id == text("run_id"), _E.tenant == text("tenant"), _E.seq == number("seq")
+        _E.run_id == at_start(text("run_id")),
+        _E.tenant == text("tenant"),
+        _E.seq == number("seq"),
     )
 )
 _INBOX_SEQ = Statement(
@@ -468,9 +480,9 @@ def read_all(tenant: str, run_id: str, *, through: int = SEQ_MAX) -> Work[list[L
     return (yield from read(tenant, run_id, through=through, limit=SEQ_MAX))
 
 
-def read_together(run_ids: Iterable[str]) -> Call:
+def read_together(run_ids: Collection[str]) -> Call:
     """Return the statement that reads several whole logs: rows of run, seq, type, time and data."""
-    return _READ_TOGETHER(heads=rows_of({"run_id": run_id} for run_id in run_ids))
+    return _READ_TOGETHER(heads=_run_rows(run_ids), **reach(run_ids))
 
 
 def head(tenant: str, run_id: str) -> Work[int]:
@@ -479,9 +491,9 @@ def head(tenant: str, run_id: str) -> Work[int]:
     return int(seq)
 
 
-def heads(run_ids: Iterable[str]) -> Work[dict[str, int]]:
+def heads(run_ids: Collection[str]) -> Work[dict[str, int]]:
     """Return the seq of the last event of each run that has one."""
-    found = yield _HEADS(heads=rows_of({"run_id": run_id} for run_id in run_ids))
+    found = yield _HEADS(heads=_run_rows(run_ids), **reach(run_ids))
     return dict(found)
 
 

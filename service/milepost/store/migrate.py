@@ -1,56 +1,138 @@
-"""Bring a database to this version of the code, from a checkout or from an installed wheel."""
+"""Bring a database to this version of the code, from a checkout or from an installed wheel.
+
+Versions run beside each other while an installation is upgraded: `docs/upgrading.md` says how.
+"""
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
+import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, text
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from milepost.core.errors import ConfigurationError
+from milepost.store import schema
 from milepost.store.address import Address, SqliteAddress
 from milepost.store.engine import DatabaseUnavailableError
+
+# The oldest schema that this code can work on.
+OLDEST_SCHEMA = "0015"
 
 _LOCK = (
     0x6D696C65706F7374  # "milepost": the key of the advisory lock that lets one migrate at a time
 )
+_LOCK_RETRY_S = 0.2
+# A migration that waits for a lock on a table holds up everybody who comes after it: it waits for
+# less than anybody's patience, and then lets them pass before it tries again.
+STEP_LOCK_TIMEOUT = "1s"
+STEP_WAITS_S = (0.2, 0.5, 1.0, 2.0, *[4.0] * 60)
 _CHECKOUT = Path(__file__).resolve().parents[3] / "migrations"
 
 
+class _Standing(NamedTuple):
+    """What a database says of itself: its schema, and the oldest code that may use it."""
+
+    present: str | None
+    oldest_code: str | None
+
+
+def prepare(address: Address, *, may_migrate: bool) -> None:
+    """Make sure that this version can work on the database, having migrated it if that is allowed.
+
+    A newer version may have migrated it already, and still let this one work. Raises
+    `ConfigurationError` if it does not, or if the database is too old.
+    """
+    if not may_migrate:
+        require_usable(address)
+        return
+    with _turn(address) as connection:
+        standing = _standing(connection)
+        if _is_newer(standing):
+            _require_let_in(standing)
+        else:
+            _upgrade(connection)
+
+
 def migrate(address: Address) -> None:
-    """Bring the database to the newest schema; a second process waits for the first and goes on."""
-    with _connected(address) as connection:
+    """Bring the database to the newest schema; a second process waits for the first and goes on.
+
+    Raises `ConfigurationError` if its schema is newer still: there is no way down.
+    """
+    with _turn(address) as connection:
+        standing = _standing(connection)
+        if _is_newer(standing):
+            raise ConfigurationError(
+                f"the database has schema {standing.present}, and this version knows no more than"
+                f" {_known()[-1]}: a database is never migrated down. Use the version that"
+                " migrated it, or restore the backup from before"
+            )
         _upgrade(connection)
 
 
-def require_current(address: Address) -> None:
-    """Raise `ConfigurationError` unless the database has exactly this version's schema."""
-    with _connected(address) as connection:
-        present = MigrationContext.configure(connection).get_current_revision()
-    wanted = ScriptDirectory.from_config(_config()).get_current_head()
-    if present != wanted:
+def require_usable(address: Address) -> None:
+    """Raise `ConfigurationError` unless this version can work on the database as it is."""
+    with _opened(address) as engine, engine.connect() as connection:
+        standing = _standing(connection)
+    if _is_newer(standing):
+        _require_let_in(standing)
+    elif standing.present is None or standing.present < OLDEST_SCHEMA:
         raise ConfigurationError(
-            f"the database has schema {present or 'none'} and this version needs {wanted};"
-            " run `milepost migrate`, or start without --no-migrate"
+            f"the database has schema {standing.present or 'none'} and this version needs"
+            f" {OLDEST_SCHEMA} or newer; run `milepost migrate`, or start without --no-migrate"
         )
 
 
+def _require_let_in(standing: _Standing) -> None:
+    newest = _known()[-1]
+    if standing.oldest_code is None or newest < standing.oldest_code:
+        raise ConfigurationError(
+            f"the database has schema {standing.present}, which takes a version that knows schema"
+            f" {standing.oldest_code or standing.present}, and this one knows no more than"
+            f" {newest}: start the newer version, or restore the backup from before its migration"
+        )
+
+
+def _is_newer(standing: _Standing) -> bool:
+    return standing.present is not None and standing.present not in _known()
+
+
 @contextmanager
-def _connected(address: Address) -> Iterator[Connection]:
-    engine = create_engine(address.sqlalchemy_url, poolclass=NullPool)
+def _turn(address: Address) -> Iterator[Connection]:
+    """Give a connection to whoever's turn it is to migrate."""
+    with _opened(address) as engine, _exclusive(address, engine), engine.connect() as connection:
+        yield connection
+
+
+def _standing(connection: Connection) -> _Standing:
+    present = MigrationContext.configure(connection).get_current_revision()
+    compat = schema.schema_compat
+    oldest_code = None
+    if inspect(connection).has_table(compat.name):
+        oldest_code = connection.scalar(select(compat.c.oldest_code))
+    connection.rollback()
+    return _Standing(present, oldest_code)
+
+
+@contextmanager
+def _opened(address: Address) -> Iterator[Engine]:
+    options = {}
+    if isinstance(address, SqliteAddress):
+        address.path.resolve().parent.mkdir(parents=True, exist_ok=True)
+    else:  # Nothing is to stay in a session of Postgres: a pooler may lend it to others.
+        options = {"prepare_threshold": None}
+    engine = create_engine(address.sqlalchemy_url, poolclass=NullPool, connect_args=options)
     try:
-        with _exclusive(address), engine.connect() as connection:
-            if not isinstance(address, SqliteAddress):
-                connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
-                connection.commit()
-            yield connection
+        yield engine
     except OperationalError as error:
         raise DatabaseUnavailableError(
             f"{address.shown} does not answer: {_in_one_line(error)};"
@@ -69,23 +151,71 @@ def _in_one_line(error: DatabaseError) -> str:
 
 
 @contextmanager
-def _exclusive(address: Address) -> Iterator[None]:
-    """SQLite has no advisory lock: one process at a time, by a lock on a file beside it."""
+def _exclusive(address: Address, engine: Engine) -> Iterator[None]:
+    """Let one process in at a time. SQLite has no advisory lock: there it is one on a file."""
     if not isinstance(address, SqliteAddress):
-        yield
+        with _locked(engine):
+            yield
         return
     path = address.path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(path.name + ".migrating").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
+@contextmanager
+def _locked(engine: Engine) -> Iterator[None]:
+    """Hold the advisory lock in a transaction that does nothing else, whatever is committed beside.
+
+    Who waits for it asks again and holds no connection meanwhile: a pooler may have few.
+    """
+    while True:
+        with engine.begin() as holder:
+            holder.execute(
+                text("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+            )
+            if holder.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK}):
+                yield
+                return
+        time.sleep(_LOCK_RETRY_S)
+
+
 def _upgrade(connection: Connection) -> None:
+    """Take one step after the other, each in its transaction, and again if it got no lock."""
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-    connection.commit()
+    if connection.dialect.name == "postgresql":
+        event.listen(connection, "begin", _impatiently)
+    for wait_s in STEP_WAITS_S:
+        try:
+            command.upgrade(config, "head")
+        except OperationalError as error:
+            if not isinstance(error.orig, _HELD):
+                raise
+            connection.rollback()
+            time.sleep(wait_s)
+        else:
+            connection.commit()
+            return
+    raise DatabaseUnavailableError(
+        f"a migration got no lock on a table in {len(STEP_WAITS_S)} attempts: somebody holds it"
+        " (pg_stat_activity shows the oldest transactions). What was done stands; run"
+        " `milepost migrate` again to go on"
+    )
+
+
+_HELD = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+
+
+def _impatiently(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{STEP_LOCK_TIMEOUT}'")
+
+
+def _known() -> list[str]:
+    """Return the schemas that this version knows, the oldest first."""
+    return sorted(
+        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
+    )
 
 
 def _config() -> Config:

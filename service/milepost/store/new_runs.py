@@ -1,12 +1,12 @@
 """Runs being made: many at once, each in its session's turn, or refused in its place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import case, exists, func, insert, select, union_all
 
 from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
+from milepost.core.frozen import dataclass
 from milepost.store import audit, idempotency, log, outbox, schema
 from milepost.store.dialect import (
     among,

@@ -12,7 +12,7 @@ from sqlalchemy import Text, cast, delete, exists, func, null, select
 
 from milepost.core.webhooks import LOGGED_TYPES
 from milepost.store import schema
-from milepost.store.dialect import insert_new, number, rows, rows_of
+from milepost.store.dialect import in_reach, insert_new, number, reach, rows, rows_of
 from milepost.store.records import Entry
 from milepost.store.work import Call, Statement, Work
 
@@ -50,7 +50,10 @@ _PUT = Statement(
 )
 _begun = rows("begun", "run_id", "tenant", "type", numbers=("time_ms",))
 _last = (
-    select(func.max(_E.seq)).where(_E.run_id == _begun.c.run_id).correlate(_begun).scalar_subquery()
+    select(func.max(_E.seq))
+    .where(_E.run_id == _begun.c.run_id, in_reach(_E.run_id))
+    .correlate(_begun)
+    .scalar_subquery()
 )
 _PUT_LAST = Statement(
     insert_new(schema.outbox).from_select(
@@ -105,9 +108,9 @@ def put(told: Sequence[dict[str, Any]]) -> Call:
     return _PUT(told=rows_of(told))
 
 
-def put_last(begun: Iterable[dict[str, Any]]) -> Call:
+def put_last(begun: Sequence[dict[str, Any]]) -> Call:
     """Return the statement that keeps the last event of each log: of `run_id, tenant, type`."""
-    return _PUT_LAST(begun=rows_of(begun))
+    return _PUT_LAST(begun=rows_of(begun), **reach(row["run_id"] for row in begun))
 
 
 def add(

@@ -1,6 +1,7 @@
 """The tables. Every row has a tenant; times are Unix milliseconds; JSON is opaque text.
 
-`events` is only ever inserted into. Nothing that an index of `runs` covers changes while a run is
+`events` is only ever inserted into. On Postgres it is partitioned by the time that run ids begin
+with: see `milepost.store.partitions`. Nothing that an index of `runs` covers changes while a run is
 running, so that Postgres updates its row in place.
 """
 
@@ -51,6 +52,10 @@ def _text(name: str, default: str | None = None) -> Column[str]:
         return Column(name, Text, nullable=False)
     return Column(name, Text, nullable=False, server_default=default)
 
+
+# One row: the oldest version of the code that may still use the database, by the newest schema that
+# it knows.
+schema_compat = Table("schema_compat", metadata, Column("oldest_code", Text, primary_key=True))
 
 workers = Table(
     "workers",
@@ -220,6 +225,7 @@ events = Table(
     _number("time_ms", 0),
     _text("data"),
     sqlite_with_rowid=False,
+    postgresql_partition_by="RANGE (run_id)",
 )
 
 inbox = Table(

@@ -1,6 +1,6 @@
 """Sessions: conversations, whose history is the logs of their runs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Table, insert, select, update
@@ -326,7 +326,7 @@ def _lies_in(turn: int, page: Page) -> bool:
     return turn > int(page.after) if page.ascending else turn < int(page.after)
 
 
-def logs(run_ids: Iterable[str]) -> Work[Rows]:
+def logs(run_ids: Collection[str]) -> Work[Rows]:
     """Return the runs' logs: rows of run, seq, type, time and data."""
     found: Rows = yield log.read_together(run_ids)
     return found
