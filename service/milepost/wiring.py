@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -66,12 +66,13 @@ from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
 from milepost.store.address import Address, SqliteAddress, parse_address
 from milepost.store.blobs import DirectoryBlobs
-from milepost.store.opening import open_engine, open_thread_store
+from milepost.store.opening import open_stores, open_thread_store
 from milepost.store.store import Store
 from milepost.telemetry.export import Exporter
 from milepost.telemetry.logs import logger
 from milepost.telemetry.metrics import Metrics
 from milepost.telemetry.redis_up import RedisUp
+from milepost.telemetry.temporal_up import TemporalUp
 from milepost.tools import Invoker, Registry, ToolProcesses, ToolThreads, load
 from milepost.tools.egress import open_egress
 from milepost.tools.loader import files_of
@@ -81,7 +82,8 @@ from milepost.tools.toolbox.demo import demo_tools
 from milepost.tools.tools_file import Outside, declared_tools
 from milepost.worker.courier import Courier, Post
 from milepost.worker.pump import Pump
-from milepost.worker.shifts import Shifts, Terms
+from milepost.worker.shifts import BY_SQL, Dispatch, Shifts, Terms
+from milepost.worker.slices import slice_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +117,26 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
     address = parse_address(settings.database_url)
     async with AsyncExitStack() as stack:
         stack.enter_context(lockfile.held(address))
-        await asyncio.to_thread(_prepare, address, settings)
-        engine = await open_engine(address, pool_max=settings.pool_max)
-        stack.push_async_callback(engine.close)
-        store = Store(engine, queue_max=settings.queue_max)
+        await asyncio.to_thread(migrate.prepare, address, may_migrate=settings.migrate)
+        asking, store = await stack.enter_async_context(
+            open_stores(address, pool_max=settings.pool_max, queue_max=settings.queue_max)
+        )
         hub, metrics = Hub(), Metrics()
         redis_up = RedisUp(metrics) if settings.redis_url else None
         background = Background()
         stack.push_async_callback(background.close)
-        background.keep(*_tasks(store, hub, _link(settings, hub, redis_up), address))
+        background.keep(*_tasks(asking, store, hub, _link(settings, hub, redis_up), address))
         exporter = _exporter(settings, metrics)
         if exporter:
             stack.push_async_callback(asyncio.to_thread, exporter.close)
+        blobs = DirectoryBlobs(Path(settings.artifacts_dir))
         ports = Ports(
             store,
             hub,
             now_ms,
             Ids(),
             metrics,
-            Shelf(store, DirectoryBlobs(Path(settings.artifacts_dir))),
+            Shelf(store, blobs),
             exporter.export if exporter else no_export,
         )
         vault = _vault(settings)
@@ -150,7 +153,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         await apply_agents(
             DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers, rails), ports
         )
-        access = await _access(settings, store)
+        access = await _access(settings, asking)
         pricing = await _pricing(settings, models)
 
         def means(lease: Lease) -> Means:
@@ -181,10 +184,16 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
                 transactions=StoredTransactions(store),
             )
 
-        shifts = Shifts(_terms(settings, address), ports, means, lambda: open_thread_store(address))
+        shifts = Shifts(
+            _terms(settings, address),
+            ports,
+            means,
+            lambda: open_thread_store(address),
+            dispatch=await stack.enter_async_context(_dispatch(settings, ports)),
+        )
         streams = Streams()
         parts = ApiParts(
-            ports=ports,
+            ports=replace(ports, store=asking, shelf=Shelf(asking, blobs)),
             streams=streams,
             toolsets=toolsets,
             permissions=permissions,
@@ -383,17 +392,11 @@ def _tell_unwatched(settings: Settings) -> None:
         )
 
 
-def _prepare(address: Address, settings: Settings) -> None:
-    if settings.migrate:
-        migrate.migrate(address)
-    else:
-        migrate.require_current(address)
-
-
 def _tasks(
-    store: Store, hub: Hub, link: RedisLink | None, address: Address
+    asking: Store, store: Store, hub: Hub, link: RedisLink | None, address: Address
 ) -> Iterator[asyncio.Task[None]]:
-    yield asyncio.create_task(store.run(), name="the store")
+    for each in {asking, store}:  # One and the same where there is one connection.
+        yield asyncio.create_task(each.run(), name="the store")
     if link:
         yield asyncio.create_task(link.run(), name="the link to Redis")
     if not isinstance(address, SqliteAddress):
@@ -418,6 +421,38 @@ async def _post(settings: Settings, store: Store, vault: Vault) -> AsyncIterator
 def _terms(settings: Settings, address: Address) -> Terms:
     alone = isinstance(address, SqliteAddress)
     return Terms(settings.slots, settings.lease_s, settings.sweep_s, alone)
+
+
+@asynccontextmanager
+async def _dispatch(settings: Settings, ports: Ports) -> AsyncIterator[Dispatch]:
+    """Yield who says which run is next."""
+    if settings.dispatcher == "sql":
+        yield BY_SQL
+        return
+    try:
+        from milepost.dispatch.temporal import (  # noqa: PLC0415 - optional
+            Room,
+            Temporal,
+            TemporalAddress,
+        )
+    except ModuleNotFoundError as error:
+        if error.name != "temporalio":
+            raise
+        raise ConfigurationError(
+            "the dispatcher 'temporal' needs its SDK, which is not installed:"
+            " pip install 'milepost[temporal]'"
+        ) from error
+    temporal = Temporal(
+        TemporalAddress(
+            settings.temporal_address, settings.temporal_namespace, settings.temporal_task_queue
+        ),
+        Room(settings.slots, settings.drain_s, settings.temporal_grace_s),
+        partial(slice_of, ports),
+        chime=ports.hub.chime,
+        on_change=TemporalUp(ports.metrics),
+    )
+    async with temporal.connected():
+        yield Dispatch(temporal, temporal.announce)
 
 
 async def _pricing(settings: Settings, models: Models) -> Pricing:

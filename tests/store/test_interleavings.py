@@ -177,6 +177,36 @@ async def test_two_claims_never_take_the_same_run(store: Store, every_order: Ord
         assert types(await events(store, raced.subject)) == ["run.queued", "run.started"], raced
 
 
+async def test_a_delivered_run_is_claimed_once_whoever_claims_what_is_ready(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        run = await queued(store)
+        rivals = [await a_worker(store) for _ in range(2)]
+        delivered = queue.claim_specific(rivals[0], [run.id], an_id("append"), NOW_MS)
+        return Contest(run.id, delivered, claiming(rivals[1]))
+
+    async for raced in every_order(prepare):
+        assert sorted(map(len, (raced.one, raced.other))) == [0, 1], raced
+        assert types(await events(store, raced.subject)) == ["run.queued", "run.started"], raced
+
+
+async def test_a_run_that_is_delivered_twice_is_claimed_once(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        run = await queued(store)
+        one, other = [
+            queue.claim_specific(await a_worker(store), [run.id], an_id("append"), NOW_MS)
+            for _ in range(2)
+        ]
+        return Contest(run.id, one, other)
+
+    async for raced in every_order(prepare):
+        assert sorted(map(len, (raced.one, raced.other))) == [0, 1], raced
+        assert types(await events(store, raced.subject)) == ["run.queued", "run.started"], raced
+
+
 async def test_two_claims_share_what_is_ready(store: Store, every_order: Orders) -> None:
     async def prepare() -> Contest[set[str]]:
         made = {(await queued(store)).id for _ in range(3)}

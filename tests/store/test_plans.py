@@ -56,10 +56,10 @@ from milepost.store.batches import BatchFilter
 from milepost.store.budget_counters import CounterKey, Place
 from milepost.store.conversations import Delivery, ScopeKey
 from milepost.store.dialect import DialectName
-from milepost.store.engine_postgres import parameters
 from milepost.store.grants import GrantFilter
 from milepost.store.idempotency import Asked
 from milepost.store.pending import NewPending
+from milepost.store.postgres_session import connect
 from milepost.store.rates import Tally
 from milepost.store.records import Claim, Page, Request, RunFilter, UsageRow
 from milepost.store.reservations import Holder
@@ -95,6 +95,8 @@ SMALL_INDEXES = {"ix_runs_ready", "ix_runs_owned", "ix_runs_timers", "ix_runs_bl
     "ix_webhook_deliveries_due",
     "ix_webhook_deliveries_waiting",
 }
+
+EXECUTIONS = 7  # Postgres makes a plan for each of the first five, and then decides
 
 _RUN = (
     "INSERT INTO runs (id, tenant, session_id, agent_id, agent, agent_version, status, epoch,"
@@ -192,6 +194,10 @@ def a_row(run_id: str, session_id: str, status: str) -> runs.RunRow:
 WORKS: dict[str, Callable[[], Work[Any]]] = {
     "claim": lambda: queue.claim("worker", 10, "a", 1),
     "fair claim": lambda: queue.claim("worker", 10, "a", 1, fair=True),
+    "claim specific": lambda: queue.claim_specific("worker", ["queued"], "a", 1),
+    "claim overdue": lambda: queue.claim_overdue("worker", 10, 1_000, "a", 1),
+    "ready": lambda: queue.ready(10),
+    "how a run stands": lambda: queue.standing("running"),
     "sweep": queue.sweep,
     "give up": lambda: queue.give_up(TENANT, "running", 1, "worker", "crash"),
     "claimed": lambda: queue.claimed("worker", "a"),
@@ -276,6 +282,7 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "a policy": lambda: policies.get(TENANT, "ses_1"),
     "grants": lambda: grants.search(TENANT, GrantFilter(session_id="ses_1"), Page(20)),
     "grants that hold": lambda: grants.search(TENANT, GrantFilter(active=True), Page(20)),
+    "grants of an approval": lambda: grants.came_of(TENANT, "ses_1", "apr_1"),
     "revoke": lambda: grants.revoke(TENANT, "gra_1", "ann", NOW_MS),
     "count": lambda: rates.count(TENANT, "running", "call_1", [TALLY]),
     "foretell": lambda: rates.foretell(TENANT, [TALLY]),
@@ -328,14 +335,33 @@ class Postgres:
         ((plan,),) = self.execute(f"EXPLAIN (FORMAT JSON) {text}", values)
         return list(self._whole(plan[0]["Plan"]))
 
+    def opened(self, text: str, values: dict[str, Any]) -> set[str]:
+        """Return the partitions that the statement looks into."""
+        ((plan,),) = self.execute(f"EXPLAIN (FORMAT JSON) {text}", values)
+        named = re.findall(r"'Relation Name': '(events_\w+)'", str(plan))
+        return set(named)
+
+    def is_kept(self, text: str, values: dict[str, Any]) -> bool:
+        """Say whether Postgres settles on one plan for all executions of the query."""
+        self._connection.execute("DEALLOCATE ALL")
+        for _ in range(EXECUTIONS):
+            self._connection.execute(text.encode(), values, prepare=True)
+        ((plans,),) = self.execute("SELECT sum(generic_plans) FROM pg_prepared_statements", {})
+        return bool(plans)
+
     def _whole(self, node: dict[str, Any]) -> Iterator[str]:
         kind, table = node["Node Type"], node.get("Relation Name")
         by_index = "Index Cond" in node or node.get("Index Name") in SMALL_INDEXES
         scans = kind.endswith("Scan") and kind != "Bitmap Heap Scan"  # its index stands below
-        if scans and table in GROWING and not by_index:
+        if scans and _whole_of(table) in GROWING and not by_index:
             yield f"{kind} of {table} by {node.get('Index Name')}"
         for below in node.get("Plans", ()):
             yield from self._whole(below)
+
+
+def _whole_of(table: str | None) -> str | None:
+    """Return the table that this is, or is a partition of."""
+    return "events" if table and table.startswith("events_") else table
 
 
 class Sqlite:
@@ -371,7 +397,7 @@ class Sqlite:
 @pytest.fixture
 def postgres(postgres_address: PostgresAddress) -> Iterator[Explainer]:
     """Postgres with a row or two of each kind."""
-    with psycopg.Connection.connect(**parameters(postgres_address.url)) as connection:
+    with connect(postgres_address.url) as connection:
         for statement in _PRESENT:
             connection.execute(statement.encode())
         yield Postgres(connection)
@@ -413,8 +439,34 @@ def test_no_table_that_grows_is_read_as_a_whole(
     assert list(read_as_a_whole(explainer, WORKS[name]())) == []
 
 
-def read_as_a_whole(explainer: Explainer, work: Work[Any]) -> Iterator[tuple[str, list[str]]]:
-    """Do the work; yield its statements that read more than they need, and what they read."""
+# What is asked for all the time, by id: for each, how often it looks into the log.
+ON_THE_LOG: dict[str, tuple[int, Callable[[], Work[Any]]]] = {
+    "claim": (3, WORKS["claim"]),
+    "append": (1, WORKS["append"]),
+    "read": (1, WORKS["read"]),
+    "head": (1, WORKS["head"]),
+    "heads": (1, lambda: log.heads(["running"])),
+    "landed": (1, WORKS["landed"]),
+}
+
+
+@pytest.mark.parametrize("name", ON_THE_LOG)
+def test_a_look_into_the_log_opens_one_partition_by_a_plan_that_is_kept(
+    postgres: Postgres, name: str
+) -> None:
+    """A plan that Postgres makes for every execution takes longer than what it is for."""
+    times, work = ON_THE_LOG[name]
+    looks = []
+    for text, values in statements_of(postgres, work()):
+        if re.search(r"FROM events", text):
+            looks.append(postgres.opened(text, values))
+            assert text.startswith("INSERT") or postgres.is_kept(text, values), text
+
+    assert [len(parts) for parts in looks] == [1] * times
+
+
+def statements_of(explainer: Explainer, work: Work[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Do the work; yield its statements, each before it is done."""
     answers: Any = None
     while True:
         try:
@@ -425,7 +477,13 @@ def read_as_a_whole(explainer: Explainer, work: Work[Any]) -> Iterator[tuple[str
         found: list[Rows] = []
         for call in calls:
             text, values = call.rendered(explainer.dialect)
-            if whole := explainer.whole_tables(text, values):
-                yield text, whole
+            yield text, values
             found.append(explainer.execute(text, values))
         answers = found[0] if isinstance(asked, Call) else found
+
+
+def read_as_a_whole(explainer: Explainer, work: Work[Any]) -> Iterator[tuple[str, list[str]]]:
+    """Do the work; yield its statements that read more than they need, and what they read."""
+    for text, values in statements_of(explainer, work):
+        if whole := explainer.whole_tables(text, values):
+            yield text, whole

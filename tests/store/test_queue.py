@@ -22,8 +22,9 @@ from milepost.core.messages import ToolCall
 from milepost.core.state import CallStatus, OpenCall, State, evolve
 from milepost.core.usage import Usage
 from milepost.store import queue, runs
-from milepost.store.records import Claim
+from milepost.store.records import Claim, NewRun
 from milepost.store.store import Store
+from milepost.store.work import Work
 from tests.store.making import (
     NOW_MS,
     TENANT,
@@ -406,3 +407,120 @@ async def test_the_log_of_a_much_claimed_run_has_no_gap(store: Store) -> None:
     assert types(await events(store, claim.run_id)) == [
         "run.queued", "run.started", "run.resumed", "step.started",
     ]  # fmt: skip
+
+
+# --- For who is told what is ready, and who delivers it ---
+
+
+def claiming(worker: str, *run_ids: str) -> Work[list[Claim]]:
+    return queue.claim_specific(worker, run_ids, an_id("append"), NOW_MS)
+
+
+async def test_a_claim_of_certain_runs_takes_these_and_no_others(store: Store) -> None:
+    wanted, other, another = [await queued(store) for _ in range(3)]
+    worker = await a_worker(store)
+
+    taken = await store.write(claiming(worker, another.id, wanted.id))
+
+    assert sorted(claim.run_id for claim in taken) == [wanted.id, another.id]
+    assert all(claim.entries and claim.head == 2 for claim in taken)
+    assert await status(store, other.id) == "queued"
+
+
+@pytest.mark.parametrize("make", [waiting, held, finished])
+async def test_what_is_not_ready_is_not_claimed_by_its_name(
+    store: Store, make: Callable[[Store], Awaitable[Claim]]
+) -> None:
+    claim = await make(store)
+    before = await status(store, claim.run_id)
+
+    assert await store.write(claiming(await a_worker(store), claim.run_id, "run_none")) == []
+    assert await status(store, claim.run_id) == before
+
+
+async def test_a_run_at_rest_after_a_crash_is_not_claimed_by_its_name(store: Store) -> None:
+    await held(store)
+    await store.write(queue.dismiss_others("nobody"))
+    await store.write(queue.sweep())
+    worker = await a_worker(store)
+    (claim,) = await claims(store, worker)
+    await store.write(queue.give_up(TENANT, claim.run_id, claim.epoch, worker, "crash"))
+
+    assert await store.write(claiming(await a_worker(store), claim.run_id)) == []
+
+
+async def test_who_is_dead_claims_nothing_by_its_name(store: Store) -> None:
+    run = await queued(store)
+    worker = await a_worker(store)
+    await store.write(queue.dismiss(worker))
+
+    assert await store.write(claiming(worker, run.id)) == []
+
+
+async def test_of_many_who_claim_one_run_by_its_name_one_gets_it(store: Store) -> None:
+    run = await queued(store)
+    workers = [await a_worker(store) for _ in range(8)]
+
+    claimed = await asyncio.gather(*(store.write(claiming(each, run.id)) for each in workers))
+
+    assert sorted(map(len, claimed)) == [0] * 7 + [1]
+    assert types(await events(store, run.id)) == ["run.queued", "run.started"]
+
+
+async def test_only_what_was_ready_for_so_long_is_overdue(store: Store) -> None:
+    run = await queued(store)
+    worker = await a_worker(store)
+
+    def overdue(ready_for_ms: int) -> Work[list[Claim]]:
+        return queue.claim_overdue(worker, 10, ready_for_ms, an_id("append"), NOW_MS)
+
+    assert await store.write(overdue(3_600_000)) == []
+    assert [claim.run_id for claim in await store.write(overdue(0))] == [run.id]
+
+
+async def test_what_is_ready_is_told_in_the_order_of_the_claim(store: Store) -> None:
+    await waiting(store)
+    low = await queued(store, a_run(lane=-1))
+    high = await queued(store, a_run(lane=2))
+
+    found = await store.read(queue.ready(10))
+
+    assert [(each.id, each.epoch, each.lane) for each in found] == [
+        (high.id, 0, 2),
+        (low.id, 0, -1),
+    ]
+    assert all(each.ready_for_ms >= 0 for each in found)
+    assert [each.id for each in await store.read(queue.ready(1))] == [high.id]
+
+
+async def test_those_that_live_have_each_a_seat_of_their_own(store: Store) -> None:
+    gone, *workers = [await a_worker(store) for _ in range(4)]
+    await store.write(queue.dismiss(gone))
+
+    seats = [await store.read(queue.seat(worker)) for worker in workers]
+
+    assert {seat.living for seat in seats} == {3}
+    assert sorted(seat.before for seat in seats) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "word", "over"),
+    [
+        (queued, "queued", False),
+        (held, "running", False),
+        (waiting, "waiting", False),
+        (finished, "completed", True),
+    ],
+)
+async def test_how_a_run_stands_is_told_without_its_tenant(
+    store: Store, make: Callable[[Store], Awaitable[NewRun | Claim]], word: str, *, over: bool
+) -> None:
+    made = await make(store)
+    run_id = made.id if isinstance(made, NewRun) else made.run_id
+
+    standing = await store.read(queue.standing(run_id))
+
+    assert standing is not None
+    assert (standing.status, standing.over) == (word, over)
+    assert standing.ready_in_ms <= 0
+    assert await store.read(queue.standing("run_none")) is None

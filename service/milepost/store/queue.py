@@ -4,6 +4,7 @@ Only the database's clock judges a lease. A worker's id is never used again.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import orjson
@@ -20,7 +21,18 @@ from milepost.core.events import (
     ToolCallFailed,
 )
 from milepost.store import log, outbox, schema
-from milepost.store.dialect import now_ms, number, rows, text, word, words
+from milepost.store.dialect import (
+    among,
+    in_reach,
+    now_ms,
+    number,
+    reach,
+    rows,
+    rows_of,
+    text,
+    word,
+    words,
+)
 from milepost.store.records import Claim, LogEntry
 from milepost.store.work import Row, Statement, Work
 
@@ -77,13 +89,13 @@ _TAKEN = (
 )
 
 
-def _claim(*, fair: bool) -> Statement:
+def _claim(*narrowed: ColumnElement[bool], fair: bool) -> Statement:
     """Return the claim; the fair one ignores lanes, so that the low ones never starve."""
     order = (_R.run_at_ms, _R.id) if fair else (_R.lane.desc(), _R.run_at_ms, _R.id)
     # A CTE, never `id IN (SELECT ... LIMIT n)`: that may run twice and lock more than n rows.
     pick = (
         select(_R.id)
-        .where(_R.status == word("queued"), _R.run_at_ms <= now_ms(), _alive)
+        .where(_R.status == word("queued"), _R.run_at_ms <= now_ms(), _alive, *narrowed)
         .order_by(*order)
         .limit(number("limit"))
         .with_for_update(skip_locked=True)
@@ -98,8 +110,13 @@ def _claim(*, fair: bool) -> Statement:
     )
 
 
+_wanted = rows("wanted", "run_id")
+_is_wanted = among(_R.id, select(_wanted.c.run_id).scalar_subquery())
+
 _CLAIM = _claim(fair=False)
 _CLAIM_FAIR = _claim(fair=True)
+_CLAIM_SPECIFIC = _claim(_is_wanted, fair=True)
+_CLAIM_OVERDUE = _claim(_R.run_at_ms <= now_ms() - number("ready_for_ms"), fair=True)
 
 _claimed = rows(
     "claimed", "run_id", "tenant", "append_id", "type", "data", numbers=("epoch", "time_ms")
@@ -112,7 +129,7 @@ _BEGIN = Statement(
         select(
             _claimed.c.run_id,
             select(func.coalesce(func.max(_later.c.seq), 0) + 1)
-            .where(_later.c.run_id == _claimed.c.run_id)
+            .where(_later.c.run_id == _claimed.c.run_id, in_reach(_later.c.run_id))
             .scalar_subquery(),
             _claimed.c.tenant,
             _claimed.c.epoch,
@@ -237,11 +254,31 @@ def claim(
     """
     statement = _CLAIM_FAIR if fair else _CLAIM
     taken = yield statement(worker=worker, limit=limit)
-    if not taken:
-        return []
+    return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
+
+
+def claim_specific(
+    worker: str, run_ids: Sequence[str], append_id: str, time_ms: int
+) -> Work[list[Claim]]:
+    """Take those of these runs that are ready, as `claim` would; the others are somebody else's."""
+    wanted = rows_of([{"run_id": run_id} for run_id in run_ids])
+    taken = yield _CLAIM_SPECIFIC(worker=worker, limit=len(run_ids), wanted=wanted)
+    return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
+
+
+def claim_overdue(
+    worker: str, limit: int, ready_for_ms: int, append_id: str, time_ms: int
+) -> Work[list[Claim]]:
+    """Take up to `limit` runs that nobody took since they were ready, which is so long ago."""
+    taken = yield _CLAIM_OVERDUE(worker=worker, limit=limit, ready_for_ms=ready_for_ms)
+    return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
+
+
+def _begin(taken: Sequence[Row], worker: str, append_id: str, time_ms: int) -> Work[list[Claim]]:
+    """Write that runs were taken, and return what their worker needs."""
     begun = [_begun(row, worker, append_id, time_ms) for row in taken]
     fresh = [row[0] for row in taken if row[6] == 1]
-    begin = _BEGIN(claimed=orjson.dumps(begun).decode())
+    begin = _BEGIN(claimed=orjson.dumps(begun).decode(), **reach(row[0] for row in taken))
     heads, _, found = yield (begin, outbox.put_last(begun), log.read_together(fresh))
     logs: dict[str, list[LogEntry]] = {run_id: [] for run_id in fresh}
     for run_id, *entry in found:
@@ -317,6 +354,72 @@ def give_up(
     """
     given = yield _GIVE_UP(tenant=tenant, run_id=run_id, epoch=epoch, worker=worker, why=why)
     return bool(given)
+
+
+_READY = Statement(
+    select(_R.id, _R.epoch, _R.lane, now_ms() - _R.run_at_ms)
+    .where(_R.status == word("queued"), _R.run_at_ms <= now_ms())
+    .order_by(_R.lane.desc(), _R.run_at_ms, _R.id)
+    .limit(number("limit"))
+)
+_SEAT = Statement(
+    select(
+        func.count(), func.coalesce(func.sum(case((_W.id < text("worker"), 1), else_=0)), 0)
+    ).where(_W.dead == 0, _W.until_ms > now_ms())
+)
+_STANDING = Statement(
+    select(_R.status, _R.run_at_ms - now_ms(), _R.wake_at_ms).where(_R.id == text("run_id"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyRun:
+    """A run that waits for a worker. Who claims it counts its epoch up: no two waits share one."""
+
+    id: str
+    epoch: int
+    lane: int
+    ready_for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a worker stands among those that live: so many there are, so many stand before it."""
+
+    living: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a run stands: it may be claimed after `ready_in_ms`, if it is queued at all."""
+
+    status: str
+    ready_in_ms: int
+    wake_at_ms: int | None
+
+    @property
+    def over(self) -> bool:
+        """Say whether it has ended."""
+        return self.status in schema.ENDED
+
+
+def ready(limit: int) -> Work[list[ReadyRun]]:
+    """Return runs of all tenants that are ready, in the order of the claim."""
+    found = yield _READY(limit=limit)
+    return [ReadyRun(*row) for row in found]
+
+
+def seat(worker: str) -> Work[Seat]:
+    """Return the worker's seat, by which those that live share out what one of them has to do."""
+    ((living, before),) = yield _SEAT(worker=worker)
+    return Seat(int(living), int(before))
+
+
+def standing(run_id: str) -> Work[Standing | None]:
+    """Return how a run of whatever tenant stands, None if there is none such any more."""
+    found = yield _STANDING(run_id=run_id)
+    return Standing(*found[0]) if found else None
 
 
 def _load(*narrowed: ColumnElement[bool]) -> Statement:

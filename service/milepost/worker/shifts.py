@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from milepost.core.errors import MilepostError
+from milepost.dispatch.port import Announce, Dispatcher
+from milepost.dispatch.sql import Sql
 from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.journal import Ports
 from milepost.runtime.means import Lease, Means
 from milepost.store import queue
 from milepost.store.thread import ThreadStore
 from milepost.telemetry.logs import logger
+from milepost.worker.herald import Herald
 from milepost.worker.lease import LeaseThread
 from milepost.worker.sweeper import Sweeper
 from milepost.worker.worker import Worker
@@ -31,6 +34,17 @@ class Terms:
     alone: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Who says which run is to be advanced, and how they are told what is ready if they must be."""
+
+    dispatcher: Dispatcher
+    announce: Announce | None = None
+
+
+BY_SQL = Dispatch(Sql(QUEUE_BELL))
+
+
 class Shifts:
     """Works under a new id whenever the last one was declared dead, until it is told to stop."""
 
@@ -42,12 +56,14 @@ class Shifts:
         open_store: Callable[[], ThreadStore],
         *,
         again_s: float = AGAIN_S,
+        dispatch: Dispatch = BY_SQL,
     ) -> None:
         self._terms = terms
         self._ports = ports
         self._means = means
         self._open_store = open_store
         self._again_s = again_s
+        self._dispatch = dispatch
         self._worker: Worker | None = None
         self._closing = False
         self._log = logger("worker")
@@ -75,6 +91,7 @@ class Shifts:
     def drain(self) -> None:
         """End the last shift: claim no more, hand back what is in hand."""
         self._closing = True
+        self._dispatch.dispatcher.drain()
         if self._worker:
             self._worker.drain()
 
@@ -108,11 +125,15 @@ class Shifts:
             self._ports,
             self._means(lease),
             strays_s=self._terms.sweep_s,
+            dispatcher=self._dispatch.dispatcher,
         )
         if self._closing:
             self._worker.drain()
         working = asyncio.create_task(self._worker.run())
-        sweeping = asyncio.create_task(sweeper.run())
+        beside = [asyncio.create_task(sweeper.run())]
+        if announce := self._dispatch.announce:
+            herald = Herald(lease.worker, self._ports, announce)
+            beside.append(asyncio.create_task(herald.run()))
         try:
             either: set[asyncio.Future[Any]] = {working, lost}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -121,9 +142,9 @@ class Shifts:
             else:
                 working.result()
         finally:
-            for task in (working, sweeping):
+            for task in (working, *beside):
                 task.cancel()
-            await asyncio.wait({working, sweeping})
+            await asyncio.wait({working, *beside})
             self._worker = None
 
     async def _dismiss(self, worker_id: str) -> None:

@@ -21,6 +21,7 @@ from milepost.store import (
     conversations,
     idempotency,
     log,
+    partitions,
     queue,
     rates,
     reservations,
@@ -69,6 +70,7 @@ class Sweeper:
             tasks.create_task(self._repeat(self.reunite, self._sweep_s))
             tasks.create_task(self._repeat(self.free, self._sweep_s))
             tasks.create_task(self._repeat(self.purge, PURGE_S))
+            tasks.create_task(self._repeat(self.make_ahead, PURGE_S))
 
     async def sweep(self) -> list[str]:
         """Queue the runs of workers that are dead; return them."""
@@ -128,6 +130,10 @@ class Sweeper:
         sent = await in_parts(lambda: webhook_deliveries.purge(now), webhook_deliveries.PURGE_MAX)
         marked = await in_parts(lambda: rates.purge(now), rates.PURGE_MAX)
         return forgotten + heard + past + sent + marked
+
+    async def make_ahead(self) -> list[str]:
+        """Make room in the log for the weeks to come; return the names of what was made."""
+        return await partitions.make_ahead(self._ports.store, self._ports.clock())
 
     async def _in_parts(self, work: Callable[[], Work[int]], most: int) -> int:
         """Do so much of the work in a transaction, lest anybody waits for it; return how much."""

@@ -2,11 +2,13 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from milepost.core.errors import FencedError, MilepostError, UnavailableError
+from milepost.dispatch.port import Dispatcher, Offer
+from milepost.dispatch.sql import Sql
 from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.drive import Drive, drive
@@ -16,6 +18,7 @@ from milepost.runtime.means import Means
 from milepost.store import queue
 from milepost.store.engine import CollisionError, DatabaseUnavailableError
 from milepost.store.records import Claim
+from milepost.store.work import Work
 from milepost.telemetry.logs import logger
 
 IDLE_POLL_S = 1.0
@@ -33,9 +36,9 @@ class _Driven:
 
 
 class Worker:
-    """Up to `slots` runs at once, under one lease."""
+    """Up to `slots` runs at once, under one lease; `dispatcher` says which to claim."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - three of them have what suits a worker of its own
         self,
         worker_id: str,
         slots: int,
@@ -44,6 +47,7 @@ class Worker:
         *,
         poll_s: float = IDLE_POLL_S,
         strays_s: float = STRAYS_S,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         self.id = worker_id
         self.slots = slots
@@ -51,6 +55,7 @@ class Worker:
         self._means = means
         self._poll_s = poll_s
         self._strays_s = strays_s
+        self._dispatcher = dispatcher or Sql(QUEUE_BELL)
         self._definitions = Definitions(ports.store)
         self._history = History(ports.store)
         self._driving: dict[asyncio.Task[None], _Driven] = {}
@@ -69,7 +74,7 @@ class Worker:
 
     async def run(self) -> None:
         """Claim and drive until `drain` has been called and every run was let go."""
-        with self._ports.hub.bell(QUEUE_BELL) as woken:
+        with self._ports.hub.bell(self._dispatcher.bell) as woken:
             self._woken = woken.set
             self._running = asyncio.current_task()
             self._strays_due_s = asyncio.get_running_loop().time() + self._strays_s
@@ -122,17 +127,35 @@ class Worker:
             return []
 
     async def _take(self, limit: int) -> list[Claim]:
-        ports = self._ports
-        append_id = ports.new_id("apd")
-        self._claims += 1
-        fair = self._claims % FAIR_EVERY == 0
+        offer = self._dispatcher.next(limit)
+        if offer is None:
+            return []
+        append_id = self._ports.new_id("apd")
+        claimed: list[Claim] = []
         try:
-            return await ports.store.write(
-                queue.claim(self.id, limit, append_id, ports.clock(), fair=fair)
-            )
+            claimed = await self._ports.store.write(self._claiming(offer, limit, append_id))
         except DatabaseUnavailableError:
             self._unanswered = append_id
             raise
+        finally:
+            self._decline(offer, claimed)
+        return claimed
+
+    def _claiming(self, offer: Offer, limit: int, append_id: str) -> Work[list[Claim]]:
+        now = self._ports.clock()
+        if offer.run_ids:
+            return queue.claim_specific(self.id, offer.run_ids, append_id, now)
+        if offer.ready_for_ms:
+            return queue.claim_overdue(self.id, limit, offer.ready_for_ms, append_id, now)
+        self._claims += 1
+        fair = self._claims % FAIR_EVERY == 0
+        return queue.claim(self.id, limit, append_id, now, fair=fair)
+
+    def _decline(self, offer: Offer, claimed: Sequence[Claim]) -> None:
+        """Let go of what was offered and lost: somebody else has it, or it is not ready."""
+        if offer.run_ids:
+            for run_id in set(offer.run_ids) - {claim.run_id for claim in claimed}:
+                self._dispatcher.let_go(run_id)
 
     async def _find_unanswered(self) -> list[Claim]:
         """Return what the last claim took, if its answer was lost: nobody else will look at it."""
@@ -167,7 +190,7 @@ class Worker:
             self._log.exception("could not look for stray runs")
 
     def _freed(self, task: "asyncio.Task[None]") -> None:
-        del self._driving[task]
+        self._dispatcher.let_go(self._driving.pop(task).claim.run_id)
         self._woken()
 
     async def _drive(self, driven: "_Driven") -> None:
