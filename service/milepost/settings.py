@@ -33,6 +33,12 @@ class Settings(BaseSettings):
     port: int = Field(
         default=8000, ge=0, le=65535, description="port to bind to; 0 takes a free one"
     )
+    probe_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="port on which a worker answers /healthz, /readyz and /metrics; 0 is none",
+    )
     slots: int = Field(
         default=100, ge=0, le=10_000, description="runs that this process drives at once"
     )
@@ -83,6 +89,20 @@ class Settings(BaseSettings):
     )
     pool_max: int = Field(
         default=10, ge=2, le=200, description="Postgres connections of this process"
+    )
+    dispatcher: Literal["sql", "temporal"] = Field(
+        default="sql", description="who says which run is next: the queue itself, or Temporal"
+    )
+    temporal_address: str = Field(default="127.0.0.1:7233", description="where Temporal answers")
+    temporal_namespace: str = Field(default="default", description="the namespace in Temporal")
+    temporal_task_queue: str = Field(
+        default="milepost", description="Temporal's task queue of this installation"
+    )
+    temporal_grace_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=3_600,
+        description="how long Temporal may leave a run lying before a worker takes it by itself",
     )
     artifacts_dir: str = Field(
         default=".milepost/artifacts",

@@ -111,6 +111,11 @@ class Api:
         """Answer one request."""
         await self._edge(scope, receive, send)
 
+    @property
+    def probes(self) -> Edge:
+        """What a process without clients serves: whether it lives, is ready, and what it counts."""
+        return Edge(Router(self._probe_routes()), self._parts.access, self._parts.ports.new_id)
+
     def drain(self) -> None:
         """Say from now on that this process is not ready, so that balancers look elsewhere."""
         self._draining = True
@@ -120,8 +125,9 @@ class Api:
         judging = Judging(parts.ports.store, parts.toolsets, parts.policies.of)
         approvals = Approvals(parts.ports, judging, parts.policies, parts.streams)
         resources: tuple[Resource, ...] = (
-            Agents(parts.ports, parts.toolsets, parts.providers, parts.rails),
+            # The first, since a request is held against one route after the other.
             Runs(parts.ports, parts.streams, parts.exporter),
+            Agents(parts.ports, parts.toolsets, parts.providers, parts.rails),
             RunReplays(parts.ports, judging, parts.pricing),
             RunForks(parts.ports, parts.exporter),
             CallLedger(parts.ports),
@@ -149,11 +155,16 @@ class Api:
             Audit(parts.ports),
         )
         return [
+            *(route for resource in resources for route in resource.routes),
+            *self._probe_routes(),
+            Route("/openapi.yaml", self._contract, methods=["GET"]),
+        ]
+
+    def _probe_routes(self) -> list[BaseRoute]:
+        return [
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
-            Route("/openapi.yaml", self._contract, methods=["GET"]),
-            *(route for resource in resources for route in resource.routes),
         ]
 
     async def _health(self, _: Request) -> Response:

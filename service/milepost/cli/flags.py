@@ -13,9 +13,10 @@ from milepost.settings import Settings, flag, load_settings, variable
 P = ParamSpec("P")
 
 CLIENT = ("base_url", "api_key")
-SERVING = ("host", "port", "queue_max", "confirmations")
-SERVER = tuple(name for name in Settings.model_fields if name not in CLIENT)
-WORKER = tuple(name for name in SERVER if name not in SERVING)
+SERVING = ("port", "queue_max", "confirmations")
+WORKING = ("probe_port",)
+SERVER = tuple(name for name in Settings.model_fields if name not in (*CLIENT, *WORKING))
+WORKER = tuple(name for name in Settings.model_fields if name not in (*CLIENT, *SERVING))
 DATABASE = ("database_url", "log_level", "log_json")
 KEYS = ("database_url", "migrate")
 

@@ -3,14 +3,16 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any
 
 import typer
 import uvicorn
 
 from milepost.api.bounded_http import BoundedHttp
+from milepost.api.edge import Edge
+from milepost.api.service import Api
 from milepost.cli import leaving
 from milepost.cli.binding import bind
 from milepost.cli.garbage import collect_rarely
@@ -53,7 +55,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
     async with process(settings) as running:
         collect_rarely()
         server = Server(
-            _config(running), lambda: typer.echo(greeting(settings, running, port), nl=False)
+            _config(running.app), lambda: typer.echo(greeting(settings, running, port), nl=False)
         )
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         await _until_stopped(running, serving)
@@ -62,9 +64,9 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         await serving
 
 
-def _config(running: Process) -> uvicorn.Config:
+def _config(app: Api | Edge) -> uvicorn.Config:
     return uvicorn.Config(
-        running.app,
+        app,
         http=BoundedHttp,
         lifespan="off",
         log_config=None,
@@ -81,16 +83,38 @@ def work(settings: Settings) -> None:
     if not settings.slots:
         raise ConfigurationError("a worker with 0 slots would drive nothing: give it some --slots")
     logs.configure(settings.log_level, json=settings.log_json)
-    # Nobody can call a worker, so it needs no keys wherever the servers beside it bind to.
-    leaving.run(_work(settings.model_copy(update={"host": "127.0.0.1"})))
+    # Nobody can start anything at a worker, so it needs no keys wherever it binds its probes to.
+    here = settings.model_copy(update={"host": "127.0.0.1"})
+    if not settings.probe_port:
+        leaving.run(_work(here))
+        return
+    with closing(bind(settings.host, settings.probe_port)) as listening:
+        leaving.run(_work(here, listening))
 
 
-async def _work(settings: Settings) -> None:
-    async with process(settings) as running:
+async def _work(settings: Settings, listening: socket.socket | None = None) -> None:
+    async with process(settings) as running, _probed(running, listening) as probing:
         collect_rarely()
         typer.echo(f"Milepost works on {running.address.shown}, {settings.slots} slots.")
-        await _until_stopped(running)
+        await _until_stopped(running, *probing)
         running.drain()
+
+
+@asynccontextmanager
+async def _probed(
+    running: Process, listening: socket.socket | None
+) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Answer probes there, if anywhere, until the worker drains; yield what does that."""
+    if listening is None:
+        yield []
+        return
+    server = Server(_config(running.app.probes), lambda: None)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        yield [serving]
+    finally:
+        server.should_exit = True
+        await serving
 
 
 async def _until_stopped(running: Process, *parts: asyncio.Task[Any]) -> None:
