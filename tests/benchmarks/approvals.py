@@ -22,7 +22,8 @@ from tests import devservices
 from tests.benchmarks import report, systems
 from tests.benchmarks.connection import Connection
 from tests.benchmarks.contest import RUN, Contest, fight, park
-from tests.benchmarks.parked import Times, claiming, inbox, multiply, times
+from tests.benchmarks.copies import WAITING, multiply
+from tests.benchmarks.parked import Times, claiming, inbox, times
 from tests.benchmarks.systems import Database, System
 
 _APPROVAL_ID = re.compile(rb'"approval_id":"(apr_\w+)"')
@@ -102,9 +103,9 @@ def crowded(amount: Amount, folder: Path, model_url: str, database: Database) ->
     with _serving("few", folder, model_url, database) as system:
         asyncio.run(park(system.server.port, key, amount.few))
         inboxes.append(asyncio.run(inbox(system.server.port, key, amount.tries)))
-    claims = [asyncio.run(claiming(database.url, amount.tries))]
-    multiply(database.url, amount.many)
-    claims.append(asyncio.run(claiming(database.url, amount.tries)))
+    claims = [asyncio.run(claiming(PostgresAddress(database.url), amount.tries))]
+    multiply(PostgresAddress(database.url), "waiting", WAITING, amount.many)
+    claims.append(asyncio.run(claiming(PostgresAddress(database.url), amount.tries)))
     with _serving("many", folder, model_url, database) as system:
         inboxes.append(asyncio.run(inbox(system.server.port, key, amount.tries)))
     return Crowd(

@@ -16,6 +16,7 @@ class Answer:
 
     status: int
     body: bytes
+    retry_after_s: float = 1
 
     def json(self) -> Any:
         """Return the body, decoded."""
@@ -42,8 +43,10 @@ class Connection:
         async with asyncio.timeout(PATIENCE_S):
             self._writer.write(self._request(method, path, body, "application/json"))
             head = await self._reader.readuntil(b"\r\n\r\n")
-            size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-            return Answer(int(head.split(b" ", 2)[1]), await self._reader.readexactly(size))
+            body = await self._reader.readexactly(_number(head, b"content-length"))
+            return Answer(
+                int(head.split(b" ", 2)[1]), body, retry_after_s=_number(head, b"retry-after") or 1
+            )
 
     async def follow(self, path: str) -> None:
         """Ask for a stream, which `piece` reads then."""
@@ -71,3 +74,9 @@ class Connection:
         if body is not None:
             lines += ["content-type: application/json", f"content-length: {len(content)}"]
         return "\r\n".join((*lines, "", "")).encode() + content
+
+
+def _number(head: bytes, name: bytes) -> int:
+    """Return the number that a header has; 0 without it."""
+    found = head.lower().partition(b"\r\n" + name + b": ")[2]
+    return int(found.split(b"\r\n")[0] or 0)

@@ -19,8 +19,7 @@ OPENED_AT_ONCE = 200
 PENDING_S = 300.0
 ENDED_S = 300.0
 POLL_S = 0.1
-TRIES_MAX = 30
-RETRY_S = 1.0
+TRIES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ async def fight(
             if said.status != 503:
                 break
             refusals.append(approval)
-            await asyncio.sleep(RETRY_S * random.uniform(1, 2))
+            await asyncio.sleep(said.retry_after_s * random.uniform(1, 2))
             said = await connection.ask("POST", path, {"decision": answer})
         await connection.close()
         return approval, said
@@ -179,8 +178,9 @@ def _audited(connection: psycopg.Connection) -> tuple[int, int, int, int]:
         b"SELECT run_id, type, data FROM events WHERE type IN ('tool_call.requested',"
         b" 'approval.decided', 'run.resumed', 'tool_call.started') ORDER BY run_id, seq"
     ):
-        kinds[kind][run_id] += 1
         said = orjson.loads(data)
+        # Taken over from a worker that was away is no second wake.
+        kinds[f"{kind} {said['why']}" if "why" in said else kind][run_id] += 1
         if kind == "tool_call.requested":
             calls[run_id, said["call_id"]] = call_digest(said["name"], said["arguments"])
         elif kind == "tool_call.started":
@@ -188,7 +188,7 @@ def _audited(connection: psycopg.Connection) -> tuple[int, int, int, int]:
             unapproved += approved.get(call) != calls[call]
     return (
         kinds["approval.decided"].total(),
-        sum(count > 1 for count in kinds["run.resumed"].values()),
+        sum(count > 1 for count in kinds["run.resumed approval"].values()),
         unapproved,
         kinds["tool_call.started"].total(),
     )

@@ -4,24 +4,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import psycopg
-from psycopg import sql
-
 from milepost.core.errors import MilepostError
-from milepost.store import queue, schema
-from milepost.store.address import PostgresAddress
+from milepost.store import queue
+from milepost.store.address import Address
 from milepost.store.store import Store
 from tests.benchmarks.connection import Connection
 from tests.benchmarks.load import percentile
 from tests.store.conftest import opened, serving
 from tests.store.making import an_id, queued
 
-CHUNK = 10_000
 ROUNDS = 5
 CLAIMS_TTL_MS = 600_000
 INBOX = "/v1/approvals?status=pending"
-_COPIED = (schema.sessions, schema.runs, schema.events, schema.approvals)
-_OWN_IDS = frozenset({"id", "run_id", "session_id", "append_id", "approval_id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +36,6 @@ def times(took: Sequence[float]) -> Times:
     return Times(percentile(list(took), 0.5) * 1000, percentile(list(took), 0.99) * 1000)
 
 
-def multiply(database_url: str, many: int) -> None:
-    """Add so many copies of a run that waits, with its session, its log and its approval."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        found = connection.execute(
-            b"SELECT id, session_id FROM runs WHERE status = 'waiting' ORDER BY id LIMIT 1"
-        ).fetchone()
-        assert found is not None, "there is a run to copy"
-        run_id, session_id = found
-        for first in range(1, many + 1, CHUNK):
-            bound = {"first": first, "last": min(many, first + CHUNK - 1)}
-            for table in _COPIED:
-                original = session_id if table is schema.sessions else run_id
-                connection.execute(_copying(table.name), {**bound, "original": original})
-        connection.execute(b"VACUUM ANALYZE")
-
-
-def _copying(name: str) -> sql.Composed:
-    table = schema.metadata.tables[name]
-    columns = [column.name for column in table.columns]
-    key = "run_id" if name in {"events", "approvals"} else "id"
-    chosen = [
-        sql.SQL("original.{} || '_' || copy").format(sql.Identifier(column))
-        if column in _OWN_IDS
-        else sql.SQL("original.{}").format(sql.Identifier(column))
-        for column in columns
-    ]
-    return sql.SQL(
-        "INSERT INTO {table} ({columns}) SELECT {chosen} FROM {table} original,"
-        " generate_series(%(first)s::int, %(last)s::int) copy WHERE original.{key} = %(original)s"
-    ).format(
-        table=sql.Identifier(name),
-        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
-        chosen=sql.SQL(", ").join(chosen),
-        key=sql.Identifier(key),
-    )
-
-
 async def inbox(port: int, key: str, tries: int) -> Times:
     """Return how long the first page of what waits takes."""
     connection, rounds = await Connection.open(port, key), []
@@ -94,10 +51,10 @@ async def inbox(port: int, key: str, tries: int) -> Times:
     return quietest(rounds)
 
 
-async def claiming(database_url: str, tries: int) -> Times:
+async def claiming(address: Address, tries: int) -> Times:
     """Return how long a worker takes to claim a run that was just queued; no server may run."""
     worker, rounds = an_id("worker"), []
-    async with opened(PostgresAddress(database_url)) as engine, serving(Store(engine)) as store:
+    async with opened(address) as engine, serving(Store(engine)) as store:
         await store.write(queue.register(worker, CLAIMS_TTL_MS))
         for _ in range(ROUNDS):
             took = [await _claim(store, worker) for _ in range(tries)]

@@ -74,8 +74,8 @@ def milepost(
     name: SystemName, folder: Path, model_url: str, database: Database | None,
     profile: Path | None = None, redis_url: str | None = None,
 ) -> Iterator[System]:  # fmt: skip
-    """Serve Milepost with its default settings, on a new SQLite file or on `database`."""
-    folder.mkdir()
+    """Serve Milepost with its default settings, on the folder's SQLite file or on `database`."""
+    folder.mkdir(exist_ok=True)
     agents = folder / "agents.toml"
     agents.write_text(_AGENTS)
     environment = {
