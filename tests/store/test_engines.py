@@ -365,3 +365,41 @@ def test_a_thread_s_store_connects_again_after_a_break(postgres_address: Postgre
 
     assert store.write(names()) == ["a", "c"]
     store.close()
+
+
+async def test_a_statement_that_nobody_answered_is_not_taken_for_done(
+    postgres_address: PostgresAddress,
+) -> None:
+    """A cancellation may leave the driver in a pipeline that is over."""
+    engine = PostgresEngine(postgres_address.url, pool_max=1)
+    await engine.open()
+    await engine.write(put("a"))
+
+    async with engine._pool.connection() as connection:
+        connection._pipeline = psycopg.AsyncPipeline(connection)
+    with pytest.raises(DatabaseUnavailableError):
+        await engine.read(names())
+
+    assert await engine.read(names()) == ["a"]
+    await engine.close()
+
+
+async def test_a_commit_that_nobody_answered_is_not_taken_for_done(
+    postgres_address: PostgresAddress,
+) -> None:
+    engine = PostgresEngine(postgres_address.url, pool_max=1)
+    await engine.open()
+
+    async with engine._pool.connection() as connection:
+        only = connection
+    with pytest.raises(DatabaseUnavailableError):
+        await engine.write(put_and_lose_the_place(only))
+    await engine.write(put("b"))
+
+    assert "b" in await engine.read(names())  # Whether "a" is there nobody can say.
+    await engine.close()
+
+
+def put_and_lose_the_place(connection: psycopg.AsyncConnection) -> Work[None]:
+    yield from put("a")
+    connection._pipeline = psycopg.AsyncPipeline(connection)

@@ -30,6 +30,8 @@ _LIMIT_EXCEEDED = "54"  # the class of what is too large or too complex, today a
 
 _BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
 
+Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
+
 
 @contextmanager
 def translated() -> Iterator[None]:
@@ -79,8 +81,20 @@ async def _execute(
     return [await _rows(cursor) for cursor in cursors]
 
 
-async def _rows(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> Rows:
+async def _rows(cursor: Cursor) -> Rows:
+    await require_answer(cursor)
     return await cursor.fetchall() if cursor.description else []
+
+
+async def require_answer(cursor: Cursor) -> None:
+    """Raise `OperationalError`, and hang up, if the statement was only put into a pipeline.
+
+    A cancellation can leave the driver believing in one that is over. What it keeps for later would
+    be taken for no rows, and a COMMIT for done.
+    """
+    if cursor.pgresult is None:
+        await cursor.connection.close()
+        raise psycopg.OperationalError("the connection lost its place, and was given up")
 
 
 class PostgresEngine:
@@ -126,7 +140,7 @@ class PostgresEngine:
             async with self._pool.connection() as connection:
                 begin = (_BEGIN, *first_statements(connection))
                 result = await self._run(connection, work, begin)
-                await connection.execute(_COMMIT)
+                await require_answer(await connection.execute(_COMMIT))
                 return result
 
     @asynccontextmanager

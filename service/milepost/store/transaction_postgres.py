@@ -73,6 +73,8 @@ class PostgresTransaction:
         """Make all of it durable."""
         with self._translated():
             await self._connection.execute(b"COMMIT")
+            if self._connection.info.transaction_status is not TransactionStatus.IDLE:
+                raise psycopg.OperationalError("the COMMIT was not answered")
 
     async def leave(self) -> None:
         """Roll back what was not committed."""
