@@ -59,9 +59,9 @@ class Edge:
         except ClientDisconnect:
             return  # It left before it had said all: nobody is there to be answered.
         except asyncio.CancelledError as error:
-            if started:
-                raise
-            await self._refusal(error, scope, request_id)(scope, receive, named_send)
+            if not started:
+                await self._refusal(error, scope, request_id)(scope, receive, named_send)
+            raise
         except Exception as error:
             if started:
                 self._log.exception("a response broke off", path=scope["path"])

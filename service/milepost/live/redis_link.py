@@ -28,6 +28,9 @@ MEND_MAX = 100
 CONNECT_S_MAX = 2.0
 ANSWER_S_MAX = 2.0
 
+# The last is uvloop's, for a write to a connection that has just been lost.
+_LOST = (RedisError, OSError, RuntimeError)
+
 _BELLS = "milepost:bells"
 
 
@@ -106,7 +109,7 @@ class RedisLink:
         if not self.alive:
             return
         confirmed = self._confirmed.setdefault(run_id, asyncio.Event())
-        with suppress(RedisError, OSError, TimeoutError):
+        with suppress(*_LOST):
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
                 await self._pubsub.subscribe(_channel(run_id))
                 await confirmed.wait()
@@ -138,7 +141,7 @@ class RedisLink:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     await self._flush()
                     await self._drop_channels()
-            except (RedisError, OSError):
+            except _LOST:
                 self._buffers.unanswered()
             await asyncio.sleep(FLUSH_S)
 
@@ -183,10 +186,10 @@ class RedisLink:
                     message = await self._pubsub.get_message(timeout=None)
                     if message:
                         await self._heard(message)
-            except (RedisError, OSError) as error:
+            except _LOST as error:
                 self._tell(alive=False)
                 self._note(error)
-                with suppress(RedisError, OSError):
+                with suppress(*_LOST):
                     await self._pubsub.aclose()
             await asyncio.sleep(self._retry_s)
 
@@ -199,7 +202,7 @@ class RedisLink:
             try:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     await self._fetch(torn)
-            except (RedisError, OSError):
+            except _LOST:
                 self._torn |= self._wanted.intersection(torn)
             if not self._torn:
                 self._some_torn.clear()

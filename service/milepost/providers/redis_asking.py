@@ -56,7 +56,8 @@ class Asking:
         try:
             async with asyncio.timeout(self._within_s):
                 answer = await operation()
-        except (RedisError, OSError) as error:
+        # The last is uvloop's, for a write to a connection that has just been lost.
+        except (RedisError, OSError, RuntimeError) as error:
             self.failures += 1
             self._rest(error)
             return otherwise
