@@ -1,0 +1,225 @@
+"""One campaign: a service of several processes, its clients and people, faults, and the checks."""
+
+import asyncio
+import random
+import re
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.stubs.directed_model import directed_model
+from tests.torture import history, ledger
+from tests.torture.checks import violations
+from tests.torture.clients import doors
+from tests.torture.errands import errand, script
+from tests.torture.fleet import Fleet
+from tests.torture.ground import Ground, ground, members, url_of
+from tests.torture.load import Load
+from tests.torture.nursery import nursery
+from tests.torture.people import Answer, People
+from tests.torture.plan import Plan
+from tests.torture.punctuality import watched
+from tests.torture.requeue import Requeue, requeues
+from tests.torture.storm import Storm
+from tests.torture.timeline import Timeline
+
+LOOK_S = 0.2
+BLOCKED_LEASES = 1.6
+BLOCKS = 2
+VIOLATIONS_MAX = 50
+# What a renewal of a lease can be late by is two thirds of it; another thread's lateness tells.
+LATE = 0.25
+
+_RUN_ID = re.compile(r"run_\w+")
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of a campaign. `untried` says why it did not begin."""
+
+    plan: Plan
+    origin: str = ""
+    untried: str = ""
+    seconds: float = 0.0
+    runs: int = 0
+    resumes: int = 0
+    retried: int = 0
+    decided: int = 0
+    effects: int = 0
+    events: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    requeues: list[Requeue] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+async def campaign(plan: Plan, folder: Path) -> Result:
+    """Torture a service in `folder` until the plan is fulfilled or its time is up."""
+    async with AsyncExitStack() as stack:
+        on = await stack.enter_async_context(ground(plan, folder))
+        if on is None:
+            return Result(plan, untried="there is no Postgres, or no Valkey, on this machine")
+        model = await stack.enter_async_context(directed_model())
+        forks = await stack.enter_async_context(nursery(folder))
+        fleet = Fleet(forks, Timeline(), members(plan, on, model.base_url, folder))
+        stack.push_async_callback(fleet.close)
+        await fleet.start_all()
+        urls = [url for member in fleet.members if (url := url_of(member))]
+        opened = await stack.enter_async_context(doors(urls, random.Random(f"{plan.seed} doors")))
+        load = Load(plan, opened, block_s=plan.lease_s * BLOCKED_LEASES)
+        siege = Siege(plan, folder, on, fleet, load)
+        try:
+            return await siege.run()
+        finally:
+            (folder / "timeline").write_text("\n".join(fleet.timeline.log) + "\n")
+
+
+@dataclass(eq=False, slots=True)
+class Siege:
+    """A campaign whose processes are up."""
+
+    plan: Plan
+    folder: Path
+    ground: Ground
+    fleet: Fleet
+    load: Load
+    violations: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    async def run(self) -> Result:
+        """Work in peace first, then through the storm, and see every run out."""
+        began_s = time.monotonic()
+        people = People(self.load.doors, random.Random(f"{self.plan.seed} people"), self._came_of)
+        await self.load.open_sessions()
+        deciding = asyncio.create_task(people.run())
+        working = asyncio.create_task(self.load.run())
+        try:
+            await self._be_quiet()
+            await self._storm(began_s, (deciding, working))
+            self.load.stopping.set()
+            await asyncio.wait({working}, timeout=self.plan.settle_s)
+        finally:
+            await _end(deciding, working)
+        return self._judge(people, time.monotonic() - began_s)
+
+    async def _be_quiet(self) -> None:
+        """See that nobody is declared dead whose clock is wrong, or whose event loop stands still.
+
+        Before the first fault that cannot have another reason, but for a machine that gives threads
+        their turn so late that leases lapse.
+        """
+        blocking = [
+            replace(
+                errand(self.plan.seed, 0, block_s=0.0),
+                key=f"torture-{self.plan.seed}-block-{number}",
+                said=script("block", random.Random(number), block_s=self.load.block_s),
+                kind="block", session=None, cancel_s=None, delay_s=None, deadline_s=None,
+            )
+            for number in range(BLOCKS)
+        ]  # fmt: skip
+        with watched() as lateness:
+            async with asyncio.timeout(self.plan.settle_s):
+                await asyncio.gather(*map(self.load.do, blocking))
+            dead = await asyncio.to_thread(history.dead_workers, self.ground.url)
+        said = f"{len(dead)} workers were declared dead though nobody had touched them"
+        if lateness.worst_s > self.plan.lease_s * LATE:
+            said += f"; but threads here got their turn up to {lateness.worst_s:.1f} s late"
+            self.remarks.append(said)
+        elif dead:
+            self.violations.append(f"{said}: {dead}")
+
+    async def _storm(self, began_s: float, others: tuple[asyncio.Task[None], ...]) -> None:
+        """Break things until enough was broken and done, or the time is up."""
+        chance = random.Random(f"{self.plan.seed} storm")
+        storm = Storm(self.plan, self.fleet, self.ground, chance, lambda: self.load.achieved)
+        storming = asyncio.create_task(storm.run())
+        until_s = began_s + self.plan.minutes * 60
+        try:
+            while time.monotonic() < until_s and not self._is_enough(storm):
+                done, _ = await asyncio.wait({storming, *others}, timeout=LOOK_S,
+                                             return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+                if done:
+                    break
+            storm.stopping.set()
+            await storming
+        finally:
+            await _end(storming)
+
+    def _is_enough(self, storm: Storm) -> bool:
+        if len(self.load.violations) > VIOLATIONS_MAX:
+            return True
+        return (
+            self.load.done >= self.plan.runs
+            and self.load.resumes >= self.plan.resumes
+            and not storm.missing
+        )
+
+    def _came_of(self, run_id: str, call_id: str) -> Answer:
+        """Say what came of a call whose worker was lost: that it did not happen only if it can't.
+
+        A worker that is only frozen may still do it.
+        """
+        done = ledger.by_call(ledger.read(self.folder / "ledger"))
+        worker = self.load.followed[run_id].seen.began.get(call_id)
+        if (run_id, call_id) in done or worker is None:
+            return "happened"
+        life = self.fleet.timeline.life_of(worker, time.time())
+        return "not_happened" if life and life.ended_s is not None else "happened"
+
+    def _judge(self, people: People, seconds: float) -> Result:
+        timeline, load = self.fleet.timeline, self.load
+        after = history.read(self.ground.url)
+        effects = ledger.read(self.folder / "ledger")
+        found = list(violations(after, effects, load.followed))
+        self._keep_logs(after, [*load.violations, *found])
+        return Result(
+            plan=self.plan,
+            origin=self.ground.origin,
+            seconds=seconds,
+            runs=load.done,
+            resumes=load.resumes,
+            retried=people.retried,
+            decided=len(people.decided),
+            effects=len(effects),
+            events=sum(len(run.log) for run in after.runs.values()),
+            faults=Counter(timeline.faults),
+            kinds=load.kinds,
+            statuses=Counter(run.status for run in after.runs.values()),
+            answers=load.doors.answers,
+            requeues=requeues(after, timeline, self.plan),
+            remarks=self.remarks,
+            violations=[
+                *self.violations, *load.violations, *people.violations, *self.fleet.surprises,
+                *(
+                    f"clients were told {said!r}, {count} times"
+                    for said, count in load.doors.answers.items()
+                    if said.startswith("500")
+                ),
+                *found,
+            ],
+        )  # fmt: skip
+
+    def _keep_logs(self, after: history.History, said: list[str]) -> None:
+        """Write down the logs of the runs that are complained of, for whoever looks for the reason.
+
+        The database is gone by then.
+        """
+        with (self.folder / "unsound").open("w") as file:
+            for run_id in sorted({found for each in said for found in _RUN_ID.findall(each)}):
+                for entry in after.runs[run_id].log if run_id in after.runs else ():
+                    file.write(f"{run_id} {entry}\n")
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks that go on; raise what ended one before."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()):
+            raise error
