@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install setup run demo format lint types layers check test test-real-llm bench bench-approvals migrate lock check-lock check-hosts clean
+.PHONY: help install setup run demo format lint types layers check test test-real-llm bench bench-approvals bench-growth torture migrate lock check-lock check-hosts clean
 
 help: ## print this page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,16 @@ bench: $(STAMP) ## runs a second and time to the first event, on databases that 
 bench-approvals: $(STAMP) ## many who answer the same questions, and a hundred thousand runs that wait
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks.approvals $(ARGS)
+
+bench-growth: $(STAMP) ## what a run costs beside a hundred others and beside a million, and memory after 100,000
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
+	  $(BIN)/python -m tests.benchmarks.growth $(ARGS)
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
+	  $(BIN)/python -m tests.benchmarks.endurance
+
+torture: $(STAMP) ## the long simulation, and kill loops on real processes; reports to docs/evidence/
+	@$(BIN)/python -m tests.simulation --seeds 20000 --mutants --report docs/evidence/simulation.md
+	@$(BIN)/python -m tests.torture --report docs/evidence/torture.md $(ARGS)
 
 # --- Pinning ---
 

@@ -216,7 +216,8 @@ async def test_a_request_that_a_stopping_server_cuts_off_may_be_made_again() -> 
     answering = asyncio.create_task(edge(scope, _nothing, send))
     await asked.wait()
     answering.cancel()
-    await answering
+    with pytest.raises(asyncio.CancelledError):
+        await answering
 
     start, body = sent
     said = orjson.loads(body["body"])
