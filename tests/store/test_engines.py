@@ -376,7 +376,7 @@ async def test_a_statement_that_nobody_answered_is_not_taken_for_done(
     await engine.write(put("a"))
 
     async with engine._pool.connection() as connection:
-        connection._pipeline = psycopg.AsyncPipeline(connection)
+        lose_the_place(connection)
     with pytest.raises(DatabaseUnavailableError):
         await engine.read(names())
 
@@ -402,4 +402,11 @@ async def test_a_commit_that_nobody_answered_is_not_taken_for_done(
 
 def put_and_lose_the_place(connection: psycopg.AsyncConnection) -> Work[None]:
     yield from put("a")
+    lose_the_place(connection)
+
+
+def lose_the_place(connection: psycopg.AsyncConnection) -> None:
+    """Leave the driver in a pipeline that nobody will end."""
     connection._pipeline = psycopg.AsyncPipeline(connection)
+    connection._pipeline.level = 1
+    connection.pgconn.enter_pipeline_mode()
