@@ -128,8 +128,13 @@ def _spare_what_is_there(part: dict[str, Any]) -> None:
 
 
 def _whole(value: Any) -> Any:
-    """Return the value with integers written as such: to a schema, 2.0 is one."""
+    """Return the value with integers written as such, to a schema 2.0 is one, and of 64 bits.
+
+    Of those in free JSON the contract says that in words, as of NUL.
+    """
     match value:
+        case int() if not -(2**63) <= value < 2**63:
+            return value % 2**63
         case float() if value.is_integer() and abs(value) < 2**53:
             return int(value)
         case dict():
