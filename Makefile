@@ -107,7 +107,7 @@ bench-growth: $(STAMP) ## what a run costs beside a hundred others and beside a 
 	  $(BIN)/python -m tests.benchmarks.endurance
 
 torture: $(STAMP) ## the long simulation, and kill loops on real processes; reports to docs/evidence/
-	@$(BIN)/python -m tests.simulation --seeds 20000 --mutants --report docs/evidence/simulation.md
+	@$(BIN)/python -m tests.simulation --seeds 20000 --mutants --processes 2 --report docs/evidence/simulation.md
 	@$(BIN)/python -m tests.torture --report docs/evidence/torture.md $(ARGS)
 
 # --- Pinning ---

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.playing import play
 from tests.simulation.report import Hunt, Tally, report
 from tests.simulation.simulate import simulate
 
@@ -49,14 +50,6 @@ def _parsed(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--mutant", help="what is broken in the seed that is shown")
     parser.add_argument("--hashes", action="store_true", help="only show each seed's hash")
     return parser.parse_args(given)
-
-
-def play(seeds: range) -> Tally:
-    """Play seeds one after the other."""
-    tally = Tally()
-    for seed in seeds:
-        tally.add(simulate(seed))
-    return tally
 
 
 def _played(first: int, count: int, processes: int) -> Tally:
