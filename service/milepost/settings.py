@@ -88,7 +88,7 @@ class Settings(BaseSettings):
         default=20.0, ge=0, description="how long tools may finish after SIGTERM"
     )
     pool_max: int = Field(
-        default=10, ge=2, le=200, description="Postgres connections of this process"
+        default=10, ge=3, le=200, description="Postgres connections of this process"
     )
     dispatcher: Literal["sql", "temporal"] = Field(
         default="sql", description="who says which run is next: the queue itself, or Temporal"

@@ -12,13 +12,14 @@ from milepost.store.thread import PostgresThreadStore, SqliteThreadStore, Thread
 
 # Of what asks over HTTP; at some milliseconds each, the last is served before it loses patience.
 ASKING_MAX = 1_024
+WORKING_MIN = 2
 
 
-async def open_engine(address: Address, *, pool_max: int) -> Engine:
+async def open_engine(address: Address, *, pool_max: int, waiting_max: int | None = None) -> Engine:
     """Return the database, ready for work. Raises `DatabaseUnavailableError`."""
     if isinstance(address, SqliteAddress):
         return SqliteEngine(address.path)
-    engine = PostgresEngine(address.url, pool_max=pool_max)
+    engine = PostgresEngine(address.url, pool_max=pool_max, waiting_max=waiting_max)
     await engine.open()
     return engine
 
@@ -31,25 +32,24 @@ async def open_stores(
 
     On Postgres each has half of the `pool_max` connections, so that no crowd of requests keeps a
     worker from the run that it has in hand, nor a new run from being queued. What asks while
-    `ASKING_MAX` others wait is refused with `OverloadedError`.
+    `ASKING_MAX` others wait is refused with `OverloadedError`. `pool_max` is at least 3: who works
+    has two, since a tool's transaction may hold one.
     """
     async with AsyncExitStack() as stack:
         if isinstance(address, SqliteAddress):
-            alone = SqliteEngine(address.path)
+            alone = await open_engine(address, pool_max=pool_max)
             stack.push_async_callback(alone.close)
             store = Store(alone, queue_max=queue_max)
             yield store, store
             return
-        at_work = PostgresEngine(address.url, pool_max=pool_max // 2)
-        asking = PostgresEngine(
-            address.url, pool_max=pool_max - pool_max // 2, waiting_max=ASKING_MAX
-        )
-        for engine in (at_work, asking):
-            await engine.open()
-            stack.push_async_callback(engine.close)
+        working_max = max(WORKING_MIN, pool_max // 2)
+        working = await open_engine(address, pool_max=working_max)
+        stack.push_async_callback(working.close)
+        asking = await open_engine(address, pool_max=pool_max - working_max, waiting_max=ASKING_MAX)
+        stack.push_async_callback(asking.close)
         yield (
-            Store(asking, commits=at_work, queue_max=queue_max),
-            Store(at_work, queue_max=queue_max),
+            Store(asking, commits=working, queue_max=queue_max),
+            Store(working, queue_max=queue_max),
         )
 
 
