@@ -33,11 +33,14 @@ def main() -> int:
     options = _options()
     # It warns of each connection that it loses.
     logging.getLogger("milepost.client").setLevel(logging.ERROR)
-    results = [_tortured(plan) for plan in _plans(options)]
-    said = page(results, shlex.join(["python", "-m", "tests.torture", *sys.argv[1:]]))
+    results: list[Result] = []
     options.report.parent.mkdir(parents=True, exist_ok=True)
-    options.report.write_text(said)
-    sys.stdout.write(said)
+    command = shlex.join(["python", "-m", "tests.torture", *sys.argv[1:]])
+    for plan in _plans(options):
+        results.append(_tortured(plan))
+        # What one campaign has shown is not lost with the next.
+        options.report.write_text(page(results, command))
+    sys.stdout.write(options.report.read_text())
     return int(any(result.violations for result in results))
 
 

@@ -134,7 +134,8 @@ class Network:
 def _leave(writer: asyncio.StreamWriter, *, broken: bool) -> None:
     """End a connection: with a reset if it was broken, as a server's death would."""
     if broken and (connected := writer.get_extra_info("socket")) is not None:
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with suppress(OSError):  # It may have been closed meanwhile.
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
