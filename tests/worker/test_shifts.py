@@ -12,7 +12,9 @@ from milepost.providers.scripted import Scripted, saying
 from milepost.store import queue
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.thread import SqliteThreadStore, ThreadStore
-from milepost.worker.shifts import Shifts, Terms
+from milepost.telemetry.logs import logger
+from milepost.worker.shifts import Shifts, Terms, _end
+from milepost.worker.turns import take_turn
 from tests.runtime.workshop import TIMEOUT_S, Held, Turns, Workshop, of
 from tests.worker.test_worker import hired, status
 
@@ -136,3 +138,46 @@ async def test_shifts_that_were_never_begun_can_be_ended(shop: Workshop, doors: 
         pass
 
     assert shifts.busy == 0
+
+
+async def test_a_part_that_takes_its_cancellation_for_an_outage_is_told_again() -> None:
+    """Else the next shift would never begin, and the process would do nothing any more."""
+    begun, deaf = asyncio.Event(), asyncio.Event()
+
+    async def part() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            deaf.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(part())
+    await begun.wait()
+    await asyncio.wait_for(_end({task}, again_s=0.001), TIMEOUT_S)
+
+    assert deaf.is_set()
+    assert task.cancelled()
+
+
+async def test_a_turn_that_fails_as_it_is_cancelled_has_no_next_one() -> None:
+    begun = asyncio.Event()
+
+    async def turn() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise DatabaseUnavailableError("the connection broke") from None
+
+    async def turns() -> None:
+        while True:
+            await take_turn(turn(), None, logger("test"))
+
+    task = asyncio.create_task(turns())
+    await begun.wait()
+    task.cancel()
+    ended, _ = await asyncio.wait({task}, timeout=TIMEOUT_S)
+
+    assert ended
+    assert task.cancelled()

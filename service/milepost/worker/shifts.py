@@ -22,6 +22,7 @@ from milepost.worker.sweeper import Sweeper
 from milepost.worker.worker import Worker
 
 AGAIN_S = 1.0
+ENDING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +143,7 @@ class Shifts:
             else:
                 working.result()
         finally:
-            for task in (working, *beside):
-                task.cancel()
-            await asyncio.wait({working, *beside})
+            await _end({working, *beside})
             self._worker = None
 
     async def _dismiss(self, worker_id: str) -> None:
@@ -159,3 +158,15 @@ class Shifts:
 def _settle(lost: "asyncio.Future[str]", why: str) -> None:
     if not lost.done():
         lost.set_result(why)
+
+
+async def _end(tasks: set[asyncio.Task[None]], again_s: float = ENDING_S) -> None:
+    """Cancel tasks until they end.
+
+    One whose connection breaks while it is being cancelled may hear of the connection alone, take
+    that for an outage, and go on: for ever, if it were not told again.
+    """
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=again_s)

@@ -20,6 +20,9 @@ async def take_turn(turn: Awaitable[T], otherwise: T, log: BoundLogger) -> T:
         log.warning("a turn failed", error=str(error))
     except Exception:
         log.exception("a turn failed")
+    # Whose connection broke while it was being cancelled may have heard of the connection alone.
+    if (task := asyncio.current_task()) and task.cancelling():
+        raise asyncio.CancelledError
     return otherwise
 
 
