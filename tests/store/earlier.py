@@ -7,7 +7,7 @@ from alembic import command
 from sqlalchemy import create_engine
 
 from milepost.store.address import Address, SqliteAddress
-from milepost.store.migrate import _config
+from milepost.store.upgrading import configured
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ def migrated_to(address: Address, schema: str) -> None:
     if isinstance(address, SqliteAddress):
         address.path.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(address.sqlalchemy_url)
-    config = _config()
+    config = configured()
     with engine.connect() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, schema)

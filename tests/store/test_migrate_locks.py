@@ -13,7 +13,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from milepost.store.address import PostgresAddress
-from milepost.store.migrate import _known, migrate
+from milepost.store.migrate import migrate
+from milepost.store.migrations import numbers
 from tests.store.conftest import database, named
 
 _TABLE = r"(?:ONLY )?(?P<table>\w+)"
@@ -97,11 +98,11 @@ def sent(postgres_url: str) -> dict[str, list[str]]:
 
 
 def test_every_migration_was_seen(sent: dict[str, list[str]]) -> None:
-    assert sorted(sent) == _known()
+    assert sorted(sent) == numbers()
     assert all(sent.values())
 
 
-@pytest.mark.parametrize("schema", [each for each in _known() if each not in ALLOWED])
+@pytest.mark.parametrize("schema", [each for each in numbers() if each not in ALLOWED])
 def test_a_migration_keeps_nobody_waiting(sent: dict[str, list[str]], schema: str) -> None:
     assert long_locks(sent[schema]) == []
 
@@ -113,7 +114,7 @@ def test_what_is_allowed_needs_it(sent: dict[str, list[str]]) -> None:
 
 
 def test_schemas_are_numbered_in_the_order_that_they_are_made() -> None:
-    assert _known() == [f"{number:04}" for number in range(1, len(_known()) + 1)]
+    assert numbers() == [f"{number:04}" for number in range(1, len(numbers()) + 1)]
 
 
 @pytest.mark.parametrize(

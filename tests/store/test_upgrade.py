@@ -24,13 +24,14 @@ from milepost.core.events import Event
 from milepost.core.state import State, evolve, transcript
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
 from milepost.store.migrate import OLDEST_SCHEMA, migrate
+from milepost.store.migrations import newest
 from tests.journeys.processes import Installation, Server, assert_sound, installed, types
 from tests.store.conftest import database, named
 from tests.store.earlier import commit_before, migrated_to, unpacked
 
 RECORDED = {path.stem: path for path in sorted(Path(__file__).with_name("upgrade").glob("*.sql"))}
-# The first migration since the version that runs beside this one.
-FIRST_SINCE = "0016_say_which_code_may_use_it.py"
+# The first migrations since the versions that run beside this one.
+FIRST_SINCE = ("0016_say_which_code_may_use_it.py", "0020_conversations_that_last.py")
 MAIL = "Send an email to ann@example.com about lunch saying see you at noon"
 RUNS = 30
 LEFT = ("queued", "running", "waiting", "blocked")
@@ -145,12 +146,13 @@ async def test_a_service_works_on_the_oldest_schema_that_it_says_it_can(
     assert types(await server.whole(asked["id"]))[-1] == "run.completed"
 
 
+@pytest.mark.parametrize("first_since", FIRST_SINCE)
 @pytest.mark.parametrize("fresh", ["postgres"], indirect=True)
 async def test_the_version_before_works_beside_this_one_while_the_database_is_migrated(
-    fresh: Address, installation: Installation, tmp_path: Path
+    fresh: Address, installation: Installation, tmp_path: Path, first_since: str
 ) -> None:
     try:
-        code = unpacked(commit_before(FIRST_SINCE), tmp_path / "before")
+        code = unpacked(commit_before(first_since), tmp_path / "before")
     except LookupError as error:
         pytest.skip(f"the version before is in the history of git alone, and here is none: {error}")
     old = await installation.start(**code)
@@ -234,8 +236,8 @@ def test_the_recordings_hold_what_an_upgrade_may_meet() -> None:
         kinds = {kind for log in logs_in(path).values() for kind, _ in log}
         assert {"message.completed", "tool_call.completed", "tool_call.denied"} <= kinds
         assert {"approval.requested", "approval.decided", "run.cancelled"} <= kinds
-    assert sum(path.stat().st_size for path in RECORDED.values()) < 200_000
-    assert OLDEST_SCHEMA in RECORDED
+    assert sum(path.stat().st_size for path in RECORDED.values()) < 300_000
+    assert max(RECORDED) <= OLDEST_SCHEMA <= newest()
 
 
 def without_defaults(kind: str, data: dict[str, Any]) -> dict[str, Any]:

@@ -7,16 +7,21 @@ import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
-from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Text,
+    column,
+    create_engine,
+    event,
+    inspect,
+    select,
+    table,
+    text,
+)
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import NullPool
 
@@ -24,9 +29,10 @@ from milepost.core.errors import ConfigurationError
 from milepost.store import schema
 from milepost.store.address import Address, SqliteAddress
 from milepost.store.engine import DatabaseUnavailableError
+from milepost.store.migrations import newest, numbers
 
 # The oldest schema that this code can work on.
-OLDEST_SCHEMA = "0015"
+OLDEST_SCHEMA = "0023"
 
 _LOCK = (
     0x6D696C65706F7374  # "milepost": the key of the advisory lock that lets one migrate at a time
@@ -36,7 +42,7 @@ _LOCK_RETRY_S = 0.2
 # less than anybody's patience, and then lets them pass before it tries again.
 STEP_LOCK_TIMEOUT = "1s"
 STEP_WAITS_S = (0.2, 0.5, 1.0, 2.0, *[4.0] * 60)
-_CHECKOUT = Path(__file__).resolve().parents[3] / "migrations"
+_PRESENT = select(column("version_num", Text)).select_from(table("alembic_version"))
 
 
 class _Standing(NamedTuple):
@@ -73,7 +79,7 @@ def migrate(address: Address) -> None:
         if _is_newer(standing):
             raise ConfigurationError(
                 f"the database has schema {standing.present}, and this version knows no more than"
-                f" {_known()[-1]}: a database is never migrated down. Use the version that"
+                f" {newest()}: a database is never migrated down. Use the version that"
                 " migrated it, or restore the backup from before"
             )
         _upgrade(connection)
@@ -93,17 +99,17 @@ def require_usable(address: Address) -> None:
 
 
 def _require_let_in(standing: _Standing) -> None:
-    newest = _known()[-1]
-    if standing.oldest_code is None or newest < standing.oldest_code:
+    known = newest()
+    if standing.oldest_code is None or known < standing.oldest_code:
         raise ConfigurationError(
             f"the database has schema {standing.present}, which takes a version that knows schema"
             f" {standing.oldest_code or standing.present}, and this one knows no more than"
-            f" {newest}: start the newer version, or restore the backup from before its migration"
+            f" {known}: start the newer version, or restore the backup from before its migration"
         )
 
 
 def _is_newer(standing: _Standing) -> bool:
-    return standing.present is not None and standing.present not in _known()
+    return standing.present is not None and standing.present not in numbers()
 
 
 @contextmanager
@@ -114,10 +120,11 @@ def _turn(address: Address) -> Iterator[Connection]:
 
 
 def _standing(connection: Connection) -> _Standing:
-    present = MigrationContext.configure(connection).get_current_revision()
-    compat = schema.schema_compat
-    oldest_code = None
-    if inspect(connection).has_table(compat.name):
+    compat, has_table = schema.schema_compat, inspect(connection).has_table
+    present = oldest_code = None
+    if has_table("alembic_version"):
+        present = connection.scalar(_PRESENT)
+    if has_table(compat.name):
         oldest_code = connection.scalar(select(compat.c.oldest_code))
     connection.rollback()
     return _Standing(present, oldest_code)
@@ -167,14 +174,14 @@ def _exclusive(address: Address, engine: Engine) -> Iterator[None]:
 def _locked(engine: Engine) -> Iterator[None]:
     """Hold the advisory lock in a transaction that does nothing else, whatever is committed beside.
 
-    Who waits for it asks again and holds no connection meanwhile: a pooler may have few.
+    Who waits for it asks again and holds no connection meanwhile: a pooler may have few. The last
+    statement has no parameters, and so no portal: one would keep its snapshot for as long as the
+    transaction is open, and CREATE INDEX CONCURRENTLY waits for whoever has one.
     """
     while True:
         with engine.begin() as holder:
-            holder.execute(
-                text("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
-            )
             if holder.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK}):
+                holder.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
                 yield
                 return
         time.sleep(_LOCK_RETRY_S)
@@ -182,13 +189,15 @@ def _locked(engine: Engine) -> Iterator[None]:
 
 def _upgrade(connection: Connection) -> None:
     """Take one step after the other, each in its transaction, and again if it got no lock."""
-    config = _config()
-    config.attributes["connection"] = connection
+    if _standing(connection).present == newest():
+        return
+    from milepost.store.upgrading import upgrade  # noqa: PLC0415 - its own first line says why
+
     if connection.dialect.name == "postgresql":
         event.listen(connection, "begin", _impatiently)
     for wait_s in STEP_WAITS_S:
         try:
-            command.upgrade(config, "head")
+            upgrade(connection)
         except OperationalError as error:
             if not isinstance(error.orig, _HELD):
                 raise
@@ -209,19 +218,3 @@ _HELD = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 def _impatiently(connection: Connection) -> None:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{STEP_LOCK_TIMEOUT}'")
-
-
-def _known() -> list[str]:
-    """Return the schemas that this version knows, the oldest first."""
-    return sorted(
-        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
-    )
-
-
-def _config() -> Config:
-    """The wheel carries `migrations/` inside the package; a checkout has it at the top."""
-    packaged = Path(str(files("milepost"))) / "migrations"
-    config = Config()
-    scripts = packaged if packaged.is_dir() else _CHECKOUT
-    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-    return config

@@ -6,6 +6,7 @@ running, so that Postgres updates its row in place.
 """
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Column,
     Double,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    event,
     text,
 )
 
@@ -108,7 +110,41 @@ sessions = Table(
     Column("turns", Integer, nullable=False, server_default="0"),
     _number("created_ms", 0),
     _number("updated_ms", 0),
+    _number("arrivals", 0),
+    _number("archived_ms"),
+    _number("ttl_ms"),
+    _number("expires_ms"),
+    _number("keep_ms"),
+    _number("forked_turn"),
+    _number("forked_index"),
+    Column("forked_from", Text),
     Index(None, "tenant", "id"),
+    Index(
+        "ix_sessions_user",
+        "tenant",
+        "user_id",
+        "id",
+        sqlite_where=text("user_id IS NOT NULL"),
+        postgresql_where=text("user_id IS NOT NULL"),
+    ),
+    Index(
+        "ix_sessions_forks",
+        "forked_from",
+        sqlite_where=text("forked_from IS NOT NULL"),
+        postgresql_where=text("forked_from IS NOT NULL"),
+    ),
+    Index(
+        "ix_sessions_expiry",
+        "expires_ms",
+        sqlite_where=text("expires_ms IS NOT NULL"),
+        postgresql_where=text("expires_ms IS NOT NULL"),
+    ),
+    Index(
+        "ix_sessions_keep",
+        "id",
+        sqlite_where=text("keep_ms IS NOT NULL"),
+        postgresql_where=text("keep_ms IS NOT NULL"),
+    ),
 )
 
 runs = Table(
@@ -146,12 +182,21 @@ runs = Table(
     Column("made_by", Text),
     Column("forked_from", Text),
     _number("forked_seq"),
+    _number("place"),
+    Column("rolled_back_by", Text),
     Index(
         "ix_runs_forks",
         "forked_from",
         "id",
         sqlite_where=text("forked_from IS NOT NULL"),
         postgresql_where=text("forked_from IS NOT NULL"),
+    ),
+    Index(
+        "ix_runs_place",
+        "session_id",
+        "place",
+        sqlite_where=text("place IS NOT NULL"),
+        postgresql_where=text("place IS NOT NULL"),
     ),
     Index(
         "ix_runs_children",
@@ -770,4 +815,202 @@ webhook_deliveries = Table(
     Index(None, "run_id"),
     Index(None, "created_ms"),
     postgresql_with={"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.01},
+)
+
+# What was trimmed of a session: a stretch of it, and what is told of that stretch from then on.
+summaries = Table(
+    "summaries",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("session_id"),
+    Column("from_turn", BigInteger, nullable=False),
+    Column("from_index", BigInteger, nullable=False),
+    Column("through_turn", BigInteger, nullable=False),
+    Column("through_index", BigInteger, nullable=False),
+    _text("content", ""),
+    Column("model", Text),
+    _text("run_id"),
+    _number("created_ms", 0),
+    _number("reverted_ms"),
+    Index(None, "session_id", "through_turn"),
+    Index(None, "run_id"),
+)
+
+# Messages that are never trimmed.
+pins = Table(
+    "pins",
+    metadata,
+    _text("tenant"),
+    Column("session_id", Text, primary_key=True),
+    Column("turn", BigInteger, primary_key=True),
+    Column("message_index", BigInteger, primary_key=True),
+    _number("created_ms", 0),
+)
+
+# What was learned of conversations. `words` is what it is found by, `number` its row in SQLite's
+# index of words.
+memories = Table(
+    "memories",
+    metadata,
+    Column(
+        "number",
+        BigInteger().with_variant(Integer(), "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    _text("id"),
+    _text("tenant"),
+    _text("scope"),
+    _text("owner"),
+    _text("kind"),
+    _text("key"),
+    _text("origin"),
+    _text("subject", ""),
+    _text("predicate", ""),
+    _text("object", ""),
+    _text("content", ""),
+    _text("words", ""),
+    _text("attributes", "{}"),
+    Column("user_id", Text),
+    Column("run_id", Text),
+    Column("session_id", Text),
+    Column("place", Text),
+    Column("embedding", Text),
+    Column("embedded_by", Text),
+    Column("mentions", Integer, nullable=False, server_default="1"),
+    Column("version", Integer, nullable=False, server_default="1"),
+    _number("created_ms", 0),
+    _number("updated_ms", 0),
+    _number("seen_ms", 0),
+    Index(None, "tenant", "id"),
+    Index(None, "id", unique=True),
+    Index("uq_memories_key", "tenant", "scope", "owner", "kind", "key", unique=True),
+    Index("ix_memories_seen", "tenant", "scope", "owner", "kind", "seen_ms"),
+    Index(None, "tenant", "updated_ms"),
+    Index(
+        "ix_memories_user",
+        "tenant",
+        "user_id",
+        "id",
+        sqlite_where=text("user_id IS NOT NULL"),
+        postgresql_where=text("user_id IS NOT NULL"),
+    ),
+    Index(
+        "ix_memories_bare",
+        "number",
+        sqlite_where=text("embedding IS NULL"),
+        postgresql_where=text("embedding IS NULL"),
+    ),
+)
+
+_WORDS_OF_SQLITE = (
+    """CREATE VIRTUAL TABLE memory_words USING fts5(words, content='memories',
+content_rowid='number', tokenize='unicode61 remove_diacritics 0')""",
+    """CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN
+INSERT INTO memory_words(rowid, words) VALUES (new.number, new.words); END""",
+    """CREATE TRIGGER memories_removed AFTER DELETE ON memories BEGIN
+INSERT INTO memory_words(memory_words, rowid, words) VALUES ('delete', old.number, old.words);
+END""",
+    """CREATE TRIGGER memories_reworded AFTER UPDATE OF words ON memories
+WHEN old.words <> new.words BEGIN
+INSERT INTO memory_words(memory_words, rowid, words) VALUES ('delete', old.number, old.words);
+INSERT INTO memory_words(rowid, words) VALUES (new.number, new.words); END""",
+)
+_WORDS_OF_POSTGRES = (
+    "CREATE INDEX ix_memories_words ON memories USING gin (to_tsvector('simple', words))",
+)
+
+
+def _beside(table: Table, moment: str, statements: tuple[str, ...], dialect: str) -> None:
+    """Have one database do what the others have no word for."""
+    for statement in statements:
+        made = DDL(statement)  # type: ignore[no-untyped-call]  # untyped upstream
+        event.listen(table, moment, made.execute_if(dialect=dialect))
+
+
+_beside(memories, "after_create", _WORDS_OF_SQLITE, "sqlite")
+_beside(memories, "before_drop", ("DROP TABLE IF EXISTS memory_words",), "sqlite")
+_beside(memories, "after_create", _WORDS_OF_POSTGRES, "postgresql")
+
+# Runs that are over, and from which something is to be learned.
+recollections = Table(
+    "recollections",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    _text("tenant"),
+    _number("created_ms", 0),
+    Index(None, "created_ms"),
+)
+
+# How long a tenant has things kept.
+retention = Table(
+    "retention",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    _text("rules"),
+    Column("version", Integer, nullable=False),
+    _number("updated_ms", 0),
+)
+
+# Up to and with which run all is gone of a resource that is to go.
+retention_marks = Table(
+    "retention_marks",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("resource", Text, primary_key=True),
+    _text("through"),
+)
+
+# Users whose data is being erased; who they were is forgotten with the rest. `owner` is how caches
+# know them, which nobody can read.
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    _text("owner"),
+    _text("asked_by"),
+    Column("user_id", Text),
+    _text("stage", "messages"),
+    _text("place", ""),
+    _text("counts", "{}"),
+    _number("until_ms", 0),
+    _number("created_ms", 0),
+    _number("ended_ms"),
+    Index(None, "tenant", "id"),
+    Index(
+        "uq_erasures_user",
+        "tenant",
+        "user_id",
+        unique=True,
+        sqlite_where=text("user_id IS NOT NULL"),
+        postgresql_where=text("user_id IS NOT NULL"),
+    ),
+    Index(
+        "ix_erasures_open",
+        "created_ms",
+        sqlite_where=text("ended_ms IS NULL"),
+        postgresql_where=text("ended_ms IS NULL"),
+    ),
+    Index(None, "ended_ms"),
+)
+
+# What may be left of what was erased: a content (its SHA-256) or a `folder` outside the database,
+# or a `session` without its runs.
+leftovers = Table(
+    "leftovers",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("session_id", Text, primary_key=True),
+    Column("what", Text, primary_key=True),
+    Column("erasure_id", Text),
+    _number("due_ms", 0),
+    Index(None, "due_ms"),
+    Index(
+        "ix_leftovers_erasure",
+        "erasure_id",
+        sqlite_where=text("erasure_id IS NOT NULL"),
+        postgresql_where=text("erasure_id IS NOT NULL"),
+    ),
 )

@@ -79,7 +79,8 @@ def dumped(database: Path) -> Iterator[str]:
     connection = sqlite3.connect(database)
     for statement in TIMELESS:
         connection.execute(statement)
-    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'alembic_version'"
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT IN"
+    tables += " ('alembic_version', 'schema_compat')"
     for (table,) in connection.execute(tables + " ORDER BY name").fetchall():
         found = connection.execute(f'SELECT * FROM "{table}"')
         names = [column[0] for column in found.description]
