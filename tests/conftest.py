@@ -1,10 +1,16 @@
 """Fixtures that every test may ask for: the real databases."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.devservices import Service, Services, services
+
+# Whom a client trusts is read for each client, and for each process that imports aiohttp: 30 ms for
+# all that a machine trusts. The tests talk to this machine alone, which no authority vouches for.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("no_authority.pem"))
 
 
 @pytest.fixture(scope="session")

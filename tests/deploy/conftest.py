@@ -5,15 +5,14 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from tests.deploy.files import ROOT
-from tests.journeys.conftest import model, postgres_database
+from tests.journeys.conftest import model
+from tests.store.conftest import database, named
 
-__all__ = ["model", "postgres_database"]
+__all__ = ["model"]
 
 BUILD_S = 120
 
@@ -35,11 +34,14 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def postgres_database(postgres_url: str) -> Iterator[str]:
+    """An empty database, which whatever is installed migrates itself."""
+    with database(postgres_url) as name:
+        yield named(postgres_url, name)
+
+
+@pytest.fixture
 def empty_postgres_database(postgres_url: str) -> Iterator[str]:
     """Another empty database, for what is restored."""
-    name = f"restored_{uuid4().hex}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    yield postgres_url.rpartition("/")[0] + f"/{name}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with database(postgres_url) as name:
+        yield named(postgres_url, name)

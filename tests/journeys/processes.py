@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx2
 
+from tests.journeys.warm import Forked, Warm
+
 START_S = 90.0
 STREAM_S = 30.0
 
@@ -29,10 +31,14 @@ class Event:
 
 @dataclass(slots=True)
 class Installation:
-    """What all processes of one test share: settings, and the folder that they run in."""
+    """What all processes of one test share: settings, and the folder that they run in.
+
+    They are forked where there is something `warm` to fork them from, and else start from nothing.
+    """
 
     folder: Path
     environment: dict[str, str]
+    warm: Warm | None = None
     started: list["Server"] = field(default_factory=list)
 
     async def start(self, *arguments: str, **environment: str) -> "Server":
@@ -50,18 +56,26 @@ class Installation:
         return worker
 
     async def _spawn(self, *arguments: str, **environment: str) -> "Server":
+        surroundings = {**os.environ, **self.environment, **environment}
+        if self.warm:
+            server = Server(await self.warm.start(arguments, surroundings, self.folder))
+        else:
+            server = Server(await self._start_cold(arguments, surroundings))
+        self.started.append(server)
+        return server
+
+    async def _start_cold(
+        self, arguments: Sequence[str], environment: dict[str, str]
+    ) -> asyncio.subprocess.Process:
         with (self.folder / "stderr").open("ab") as stderr:
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "milepost", *arguments),
                 cwd=self.folder,
-                env={**os.environ, **self.environment, **environment},
+                env=environment,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
             )
-        server = Server(process)
-        self.started.append(server)
-        return server
 
     async def close(self) -> None:
         """Kill what is still there."""
@@ -72,7 +86,7 @@ class Installation:
 class Server:
     """One process. `http` is a client of it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Forked) -> None:
         self.process = process
         self.http = httpx2.AsyncClient(timeout=STREAM_S)
         self._reading: asyncio.Task[None] | None = None
@@ -195,9 +209,11 @@ def assert_sound(events: Sequence[Event]) -> None:
 
 
 @asynccontextmanager
-async def installed(folder: Path, environment: dict[str, str]) -> AsyncIterator[Installation]:
+async def installed(
+    folder: Path, environment: dict[str, str], warm: Warm | None = None
+) -> AsyncIterator[Installation]:
     """Give an installation whose processes are gone afterwards."""
-    installation = Installation(folder, environment)
+    installation = Installation(folder, environment, warm)
     try:
         yield installation
     finally:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import os
+from functools import lru_cache
 
 import orjson
 from cryptography.exceptions import InvalidTag
@@ -41,8 +42,7 @@ class Vault:
                 " `openssl rand -base64 32`",
                 code="weak_secret_key",
             )
-        derivation = Scrypt(salt=_SALT, length=32, n=_COST, r=8, p=1)
-        self._key = derivation.derive(secret_key.encode())
+        self._key = _derived_from(secret_key)
         self._cipher = AESGCM(self._key)
 
     @property
@@ -87,6 +87,12 @@ class Vault:
                 code="no_secret_key",
             )
         return self._cipher
+
+
+@lru_cache(maxsize=4)
+def _derived_from(secret_key: str) -> bytes:
+    """Return the cipher's key. It is dear on purpose, so a process derives it once."""
+    return Scrypt(salt=_SALT, length=32, n=_COST, r=8, p=1).derive(secret_key.encode())
 
 
 def _bound_to(tenant: str, name: str) -> bytes:

@@ -5,7 +5,7 @@ import types
 import typing
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
@@ -127,6 +127,8 @@ def result_schema(returns: Any, *, joined: bool) -> dict[str, Json] | None:
         return {"type": "string"}
     if returns in {inspect.Signature.empty, None, type(None), Any, object}:
         return None
+    if _contains_itself(returns):
+        return None  # Pydantic finds out at the end of the stack, ten milliseconds later.
     try:
         schema = TypeAdapter(returns).json_schema(
             mode="serialization", schema_generator=_ResultSchema
@@ -175,6 +177,11 @@ def _described(annotation: Any) -> Any:
     for mark in others:
         kind = Annotated[kind, mark]
     return kind
+
+
+def _contains_itself(annotation: Any) -> bool:
+    """Say whether a name is left in an annotation that was resolved, as `Json` has its own."""
+    return isinstance(annotation, ForwardRef) or any(map(_contains_itself, get_args(annotation)))
 
 
 def takes_none(annotation: Any) -> bool:

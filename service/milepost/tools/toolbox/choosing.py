@@ -12,6 +12,7 @@ from milepost.tools.toolbox.calculator import calculator
 from milepost.tools.toolbox.clock import clock
 from milepost.tools.toolbox.files import file_tools
 from milepost.tools.toolbox.reading import json_query, table_from_csv, text_search
+from milepost.tools.toolbox.remembering import Notes, memory_tools
 from milepost.tools.toolbox.web import http_get_over
 
 FILES = ("read_file", "list_files", "write_file")
@@ -20,14 +21,22 @@ _PLAIN: tuple[Callable[..., object], ...] = (
 )  # fmt: skip
 
 
-def toolbox(names: Iterable[str], egress: Egress, root: Path | None = None) -> list[Tool]:
-    """Return the tools called `names`; those of files need a folder, `root`.
+def toolbox(
+    names: Iterable[str], egress: Egress, root: Path | None = None, notes: Notes | None = None
+) -> list[Tool]:
+    """Return the tools called `names`; those of files need a folder, `root`, and those that keep
+    things in mind `notes`, where they are kept.
 
     Raises `ConfigurationError` for a name that is not in the box, or a folder that is missing.
     """
+    wanted = dict.fromkeys(names)
+    if not wanted:
+        return []
     tools = {tool.name: tool for tool in (*map(tool_of, _PLAIN), clock(), http_get_over(egress))}
+    if notes is not None:
+        tools |= {tool.name: tool for tool in memory_tools(notes)}
     chosen = []
-    for name in dict.fromkeys(names):
+    for name in wanted:
         if name in FILES:
             tools |= {tool.name: tool for tool in file_tools(_folder(name, root))}
         if name not in tools:
