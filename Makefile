@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install setup run demo format lint types layers check test test-real-llm bench bench-approvals bench-growth torture migrate lock check-lock check-hosts clean
+.PHONY: help install setup run demo format lint types layers check test test-real-llm bench bench-approvals bench-growth bench-lines bench-outages torture migrate lock check-lock check-hosts clean
 
 help: ## print this page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,8 @@ $(LLM_STAMP): requirements/real_llm.txt
 bench: $(STAMP) ## runs a second and time to the first event, on databases that really sync, and the cost of a tool
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks $(ARGS)
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
+	  $(BIN)/python -m tests.benchmarks.sessions
 	@$(BIN)/python -m tests.benchmarks.tools_cost
 	@$(BIN)/python -m tests.benchmarks.loop_cost
 
@@ -100,11 +102,17 @@ bench-approvals: $(STAMP) ## many who answer the same questions, and a hundred t
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks.approvals $(ARGS)
 
+bench-lines: $(STAMP) ## a thousand sessions in each of which five speak at once, in every way
+	@$(BIN)/python -m tests.benchmarks.lines $(ARGS)
+
 bench-growth: $(STAMP) ## what a run costs beside a hundred others and beside a million, and memory after 100,000
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks.growth $(ARGS)
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks.endurance
+
+bench-outages: $(STAMP) ## how long each thing that breaks keeps users waiting, measured on real processes
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python -m tests.benchmarks.outages $(ARGS)
 
 torture: $(STAMP) ## the long simulation, and kill loops on real processes; reports to docs/evidence/
 	@$(BIN)/python -m tests.simulation --seeds 20000 --mutants --processes 2 --report docs/evidence/simulation.md

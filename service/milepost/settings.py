@@ -66,6 +66,10 @@ class Settings(BaseSettings):
         default="",
         description="a TOML file of model providers; milepost.toml of the folder, if it is there",
     )
+    embeddings: str = Field(
+        default="",
+        description="the model whose vectors find memories by their meaning, as provider/model",
+    )
     prices: str = Field(default="", description="a prices.toml: what models cost, before the list")
     confirmations: str = Field(
         default="",
@@ -89,6 +93,11 @@ class Settings(BaseSettings):
     )
     pool_max: int = Field(
         default=10, ge=3, le=200, description="Postgres connections of this process"
+    )
+    kept_max_s: float | None = Field(
+        default=None,
+        ge=86_400,
+        description="how long what is over is kept at most, whatever tenants say; unset: for good",
     )
     dispatcher: Literal["sql", "temporal"] = Field(
         default="sql", description="who says which run is next: the queue itself, or Temporal"

@@ -34,6 +34,7 @@ from milepost.providers.catalog import Catalog
 from milepost.providers.declared import DeclaredProvider, known_vendors
 from milepost.providers.demo import Demo
 from milepost.providers.direct import Direct
+from milepost.providers.embeddings import open_embeddings
 from milepost.providers.price_file import read_prices
 from milepost.providers.pricing import FREE, Pricing
 from milepost.providers.providers_file import DEFAULT_FILE, read_providers
@@ -52,15 +53,19 @@ from milepost.runtime.links import Links
 from milepost.runtime.means import Lease, Means
 from milepost.runtime.poll import Poller
 from milepost.runtime.python_rails import load_rails
+from milepost.runtime.recalling import StoredRecall
 from milepost.runtime.result_cache import ResultCache
 from milepost.runtime.secrets import Vault
 from milepost.runtime.stored_children import StoredChildren
+from milepost.runtime.stored_lessons import StoredLessons
+from milepost.runtime.stored_notes import StoredNotes
 from milepost.runtime.stored_rates import StoredRates
 from milepost.runtime.stored_stashes import StoredStashes
 from milepost.runtime.stored_transactions import StoredTransactions
 from milepost.runtime.tenant_permissions import TenantPermissions
 from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.runtime.toolsets import Toolsets
+from milepost.runtime.vectors import Vectors
 from milepost.runtime.webhook_messages import Messages
 from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
@@ -79,9 +84,14 @@ from milepost.tools.loader import files_of
 from milepost.tools.reload import ReloadedTools
 from milepost.tools.toolbox.choosing import toolbox
 from milepost.tools.toolbox.demo import demo_tools
+from milepost.tools.toolbox.remembering import Notes
 from milepost.tools.tools_file import Outside, declared_tools
 from milepost.worker.courier import Courier, Post
+from milepost.worker.embedder import Embedder
+from milepost.worker.eraser import Eraser
+from milepost.worker.keeper import Keeper
 from milepost.worker.pump import Pump
+from milepost.worker.scribe import Scribe
 from milepost.worker.shifts import BY_SQL, Dispatch, Shifts, Terms
 from milepost.worker.slices import slice_of
 
@@ -141,11 +151,16 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         )
         vault = _vault(settings)
         post = await stack.enter_async_context(_post(settings, store, vault))
-        toolsets = await stack.enter_async_context(_toolsets(settings, store, vault, background))
+        vectors = await stack.enter_async_context(_vectors(settings, store))
+        toolsets = await stack.enter_async_context(
+            _toolsets(
+                settings, store, vault, background, StoredNotes(store, now_ms, Ids(), vectors)
+            )
+        )
         permissions = TenantPermissions(store, clock=now_ms)
         policies = TenantPolicies(store, clock=now_ms)
         budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
-        cache = _cache(settings, redis_up)
+        cache = await stack.enter_async_context(_cache(settings, redis_up))
         models = await stack.enter_async_context(_models(settings, cache, redis_up))
         providers = models.catalog
         threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
@@ -182,6 +197,8 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
                 standing_of=policies.of,
                 rates=StoredRates(store),
                 transactions=StoredTransactions(store),
+                recall=StoredRecall(store, now_ms, vectors),
+                lessons=StoredLessons(store, now_ms, ports.new_id),
             )
 
         shifts = Shifts(
@@ -211,10 +228,15 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             busy=lambda: shifts.busy,
             parser=load_parser(settings.confirmations),
             exporter=exporter,
+            vectors=vectors,
             service_name=settings.otel_service_name,
+            kept_max_s=settings.kept_max_s,
         )
         working = asyncio.create_task(shifts.run(), name="the worker")
-        background.keep(working, _pump(settings, ports), _courier(ports, post))
+        background.keep(
+            working, _pump(settings, ports), _courier(ports, post), _scribe(settings, ports),
+            *_keepers(settings, ports, cache),
+        )  # fmt: skip
         yield Process(
             Api(parts),
             shifts,
@@ -251,8 +273,25 @@ def load_tools(settings: Settings) -> Registry:
 
 
 @asynccontextmanager
+async def _vectors(settings: Settings, store: Store) -> AsyncIterator[Vectors | None]:
+    """Yield what finds memories by their meaning, where a model for that is named."""
+    declared = load_providers(settings) if settings.embeddings else {}
+    async with open_embeddings(settings.embeddings, declared) as embeddings:
+        if embeddings is None:
+            yield None
+            return
+        vectors = Vectors(store, embeddings)
+        embedding = asyncio.create_task(Embedder(vectors, embeddings.model).run())
+        try:
+            yield vectors
+        finally:
+            embedding.cancel()
+            await asyncio.wait({embedding})
+
+
+@asynccontextmanager
 async def _toolsets(
-    settings: Settings, store: Store, vault: Vault, background: Background
+    settings: Settings, store: Store, vault: Vault, background: Background, notes: Notes
 ) -> AsyncIterator[Toolsets]:
     """Yield the tools of everybody, and end what they hold open."""
     async with (
@@ -262,7 +301,7 @@ async def _toolsets(
         registry = load_tools(settings)
         root = Path(settings.files_root) if settings.files_root else None
         try:
-            registry.add(*toolbox(_listed(settings.toolbox), egress, root))
+            registry.add(*toolbox(_listed(settings.toolbox), egress, root, notes))
         except ToolValidationError as error:
             raise ConfigurationError(f"the toolbox: {error}") from error
         await declare_tools(settings, registry, Outside(egress, os.environ, held))
@@ -466,6 +505,19 @@ def _courier(ports: Ports, post: Post) -> asyncio.Task[None]:
     return asyncio.create_task(Courier(ports, post).run(), name="the courier")
 
 
+def _scribe(settings: Settings, ports: Ports) -> asyncio.Task[None]:
+    scribe = Scribe(ports, queue_max=settings.queue_max)
+    return asyncio.create_task(scribe.run(), name="the scribe")
+
+
+def _keepers(settings: Settings, ports: Ports, cache: ReplyCache) -> Iterator[asyncio.Task[None]]:
+    kept_max_s = settings.kept_max_s
+    kept_max_ms = None if kept_max_s is None else round(kept_max_s * 1000)
+    keeper = Keeper(ports, kept_max_ms=kept_max_ms)
+    yield asyncio.create_task(Eraser(ports, cache).run(), name="the eraser")
+    yield asyncio.create_task(keeper.run(), name="the keeper")
+
+
 @asynccontextmanager
 async def _rooms(threads_max: int) -> AsyncIterator[tuple[ToolThreads, ToolProcesses]]:
     """Give the threads and the processes in which tools run."""
@@ -498,12 +550,17 @@ def _exporter(settings: Settings, metrics: Metrics) -> Exporter | None:
     )
 
 
-def _cache(settings: Settings, redis_up: RedisUp | None) -> ReplyCache:
+@asynccontextmanager
+async def _cache(settings: Settings, redis_up: RedisUp | None) -> AsyncIterator[ReplyCache]:
     if settings.redis_url is None or redis_up is None:
-        return InProcessCache()
-    shared = RedisCache(connect_redis(settings.redis_url), on_change=redis_up.cache)
-    key = settings.secret_key
-    return SignedCache(shared, key.get_secret_value()) if key else shared
+        yield InProcessCache()
+        return
+    redis, key = connect_redis(settings.redis_url), settings.secret_key
+    try:
+        shared = RedisCache(redis, on_change=redis_up.cache)
+        yield SignedCache(shared, key.get_secret_value()) if key else shared
+    finally:
+        await redis.aclose()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """What the API's tests make through the API, with everything filled in."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,11 @@ def a_tool_source(name: str, tool: str) -> dict[str, Any]:
 def a_budget(**changes: Any) -> dict[str, Any]:
     """Return the body of a budget that is large enough for any test."""
     return {"scope": "tenant", "period": "day", "limits": {"model_calls": 1_000}, **changes}
+
+
+def a_memory(**changes: Any) -> dict[str, Any]:
+    """Return the body of something that all of the tenant's agents are to know."""
+    return {"scope": "tenant", "kind": "fact", "content": "The shop opens at nine.", **changes}
 
 
 def a_webhook(**changes: Any) -> dict[str, Any]:
@@ -71,6 +77,18 @@ async def over(client: httpx2.AsyncClient, batch_id: str) -> dict[str, Any]:
     shown: dict[str, Any] = (await client.get(f"/v1/batches/{batch_id}")).json()
     assert shown["ended_at"] is not None, shown
     return shown
+
+
+async def erased(client: httpx2.AsyncClient, user: str) -> dict[str, Any]:
+    """Erase a user, and return the erasure once it is done."""
+    answer = await client.delete(f"/v1/users/{user}")
+    assert answer.status_code == 202, answer.text
+    async with asyncio.timeout(60):
+        while True:
+            shown: dict[str, Any] = (await client.get(answer.headers["location"])).json()
+            if shown["status"] == "completed":
+                return shown
+            await asyncio.sleep(0.05)
 
 
 def refusal(answer: httpx2.Response) -> tuple[int, str]:

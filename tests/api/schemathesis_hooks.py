@@ -22,6 +22,7 @@ ANSWERS = Path(os.environ["CONTRACT_ANSWERS"])
 # or one part of the request beside another.
 BEYOND_A_SCHEMA = {
     "agent_required",
+    "invalid_export",
     "cursor_ahead",
     "digest_required",
     "duplicate_call",
@@ -30,8 +31,11 @@ BEYOND_A_SCHEMA = {
     "invalid_arguments",
     "invalid_guardrail",
     "invalid_tool_source",
+    "memory_unfit",
     "name_is_fixed",
     "not_acceptable",
+    "not_pinnable",
+    "one_page",
     "precondition_failed",
     "unknown_event",
     "unknown_guardrail",
@@ -80,8 +84,11 @@ def filter_failure(
     if failure.title != _REFUSED:
         return True
     code = response.json()["code"]
-    both = code == "bad_query" and case.operation.path == "/v1/usage"  # of a tool and of a model
+    # Of a tool and of a model, or of a message and of an agent: each alone is right.
+    both = code == "bad_query" and case.operation.path.endswith(("/usage", "/state"))
+    both |= code == "bad_cursor" and case.operation.path.startswith("/v1/sessions/")  # whose run?
     said = case.body if isinstance(case.body, dict) else {}
+    both |= code == "invalid_request" and {"delay_s", "if_active"} <= said.keys()  # now, or later
     # Which answer a question takes, and what a rule may mean, no schema says.
     judged = "decision" in said or bool(said.get("policy"))
     return not (code in BEYOND_A_SCHEMA or both or judged)

@@ -8,12 +8,14 @@ import httpx2
 
 from tests.api.making import (
     a_budget,
+    a_memory,
     a_tool_source,
     a_waiting_run,
     a_webhook,
     an_agent,
     an_ended_batch,
     an_ended_run,
+    erased,
     made,
 )
 
@@ -35,7 +37,7 @@ class Endpoint:
     @property
     def owned(self) -> bool:
         """Say whether the path names something that belongs to a tenant."""
-        names_any = ("/v1/tools", "/v1/channels")
+        names_any = ("/v1/tools", "/v1/channels", "/v1/users")
         return "{" in self.path and not self.path.startswith(names_any)
 
     def path_to(self, things: Mapping[str, str]) -> str:
@@ -67,6 +69,7 @@ SURFACE = (
     Endpoint("GET", "/v1/runs/{run_id}/events", _READ),
     Endpoint("GET", "/v1/runs/{run_id}/wait", _READ),
     Endpoint("POST", "/v1/runs/{run_id}/cancel", _WRITE, {"reason": "why not"}),
+    Endpoint("POST", "/v1/runs/{run_id}/messages", _WRITE, {"content": "Hurry."}),
     Endpoint("POST", "/v1/runs/{run_id}/retry", _WRITE),
     Endpoint("POST", "/v1/runs/{run_id}/replay", _READ, {}),
     Endpoint("POST", "/v1/runs/{run_id}/fork", _WRITE, {"at_seq": 1}),
@@ -89,6 +92,21 @@ SURFACE = (
     Endpoint("PATCH", "/v1/sessions/{session_id}", _WRITE, {"title": "x"}),
     Endpoint("DELETE", "/v1/sessions/{session_id}", _WRITE),
     Endpoint("GET", "/v1/sessions/{session_id}/messages", _READ),
+    Endpoint("PUT", "/v1/sessions/{session_id}/messages/{place}/pin", _WRITE),
+    Endpoint("DELETE", "/v1/sessions/{session_id}/messages/{place}/pin", _WRITE),
+    Endpoint("GET", "/v1/sessions/{session_id}/pins", _READ),
+    Endpoint("GET", "/v1/sessions/{session_id}/summaries", _READ),
+    Endpoint("DELETE", "/v1/sessions/{session_id}/summaries/{summary_id}", _WRITE),
+    Endpoint("GET", "/v1/sessions/{session_id}/events", _READ),
+    Endpoint("POST", "/v1/sessions/{session_id}/fork", _WRITE, {"title": "x"}),
+    Endpoint("GET", "/v1/sessions/{session_id}/export", _READ),
+    Endpoint("GET", "/v1/sessions/{session_id}/state", _READ),
+    Endpoint(
+        "POST",
+        "/v1/session_imports",
+        _WRITE,
+        {"format": "milepost.session/1", "session": {}, "runs": []},
+    ),
     Endpoint("GET", "/v1/sessions/{session_id}/runs", _READ),
     Endpoint("GET", "/v1/tools", _READ),
     Endpoint("GET", "/v1/tool_permissions", _ADMIN),
@@ -139,6 +157,12 @@ SURFACE = (
     Endpoint("PATCH", "/v1/budgets/{budget_id}", _BUDGETS, {"warn_at": 0.5}),
     Endpoint("DELETE", "/v1/budgets/{budget_id}", _BUDGETS),
     Endpoint("GET", "/v1/budgets/{budget_id}/counters", _SPENT),
+    Endpoint("POST", "/v1/memories", _WRITE, a_memory()),
+    Endpoint("GET", "/v1/memories", _READ),
+    Endpoint("DELETE", "/v1/memories", _WRITE),
+    Endpoint("GET", "/v1/memories/{memory_id}", _READ),
+    Endpoint("PUT", "/v1/memories/{memory_id}", _WRITE, {"content": "Tea, please."}),
+    Endpoint("DELETE", "/v1/memories/{memory_id}", _WRITE),
     Endpoint("GET", "/v1/queue", _READ),
     Endpoint("POST", "/v1/tool_sources", _ADMIN, a_tool_source("another", "tap")),
     Endpoint("GET", "/v1/tool_sources", _ADMIN),
@@ -151,6 +175,13 @@ SURFACE = (
     Endpoint("GET", "/v1/secrets", _ADMIN),
     Endpoint("PUT", "/v1/secrets/{name}", _ADMIN, {"value": "x"}),
     Endpoint("DELETE", "/v1/secrets/{name}", _ADMIN),
+    Endpoint("DELETE", "/v1/users/{user}", _ADMIN),
+    Endpoint("GET", "/v1/users/{user}/export", _ADMIN),
+    Endpoint("GET", "/v1/erasures", _ADMIN),
+    Endpoint("GET", "/v1/erasures/{erasure_id}", _ADMIN),
+    Endpoint("GET", "/v1/retention", _ADMIN),
+    Endpoint("PUT", "/v1/retention", _ADMIN, {"traces_s": 86_400}),
+    Endpoint("GET", "/v1/admin/storage", _ADMIN),
     Endpoint("GET", "/v1/audit", _ADMIN),
     Endpoint("POST", "/v1/webhooks", _ADMIN, a_webhook()),
     Endpoint("GET", "/v1/webhooks", _ADMIN),
@@ -171,15 +202,20 @@ NOTHING = {
     "batch_id": "bat_0",
     "budget_id": "bud_0",
     "delivery_id": "whd_0",
+    "erasure_id": "era_0",
     "call_id": "call_0_0",
     "channel": "sms",
     "conversation": "c1",
     "key_id": "key_0",
+    "memory_id": "mem_0",
     "run_id": "run_0",
     "secret": "none",
     "session_id": "ses_0",
+    "summary_id": "sum_0",
+    "place": "9.9",
     "source_id": "tsr_0",
     "tool": "none",
+    "user": "nobody",
     "webhook_id": "whk_0",
 }
 
@@ -194,12 +230,14 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
     run = await a_waiting_run(client, session_id=session["id"], metadata=label, user=MARK)
     (approval,) = (await client.get("/v1/approvals?status=pending")).json()["data"]
     batch = await an_ended_batch(client, ["What is 2 + 3?"], metadata=label)
+    memory = await made(client, "/v1/memories", a_memory(content=MARK))
     key = await made(client, "/v1/keys", {"name": MARK, "scopes": ["runs:read"]})
     source = await made(client, "/v1/tool_sources", a_tool_source(MARK, "click"))
     stored = await client.put(f"/v1/secrets/{MARK}", json={"value": MARK})
     assert stored.status_code == 200, stored.text
     hook = await made(client, "/v1/webhooks", a_webhook(description=MARK, metadata=label))
     delivery = await made(client, f"/v1/webhooks/{hook['id']}/test", {})
+    erasure = await erased(client, "somebody else")
     return {
         "agent": agent["id"],
         "approval_id": approval["id"],
@@ -210,12 +248,17 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
         "call_id": "call_1_0",
         "channel": NOTHING["channel"],
         "conversation": NOTHING["conversation"],
+        "erasure_id": erasure["id"],
         "key_id": key["id"],
+        "memory_id": memory["id"],
         "run_id": run["id"],
         "secret": MARK,
         "session_id": session["id"],
+        "summary_id": "sum_0",
+        "place": "1.0",
         "source_id": source["id"],
         "tool": "add",
+        "user": MARK,
         "webhook_id": hook["id"],
         "delivery_id": delivery["id"],
     }

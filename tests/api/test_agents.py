@@ -97,6 +97,16 @@ async def test_a_patch_changes_what_it_names_and_makes_a_version(
     assert (changed["instructions"], changed["limits"]["max_steps"]) == ("Be brief.", 3)
 
 
+async def test_a_patch_leaves_what_an_agent_remembers(client: httpx2.AsyncClient) -> None:
+    memory = {"extract": {"model": "openai/gpt-5-nano"}, "recall": {"scopes": ["user"]}}
+    await made(client, "/v1/agents", an_agent(memory=memory))
+
+    answer = await client.patch("/v1/agents/clerk", json={"instructions": "Be brief."})
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["memory"]["recall"]["scopes"] == ["user"]
+
+
 async def test_a_patch_with_null_takes_a_policy_away(client: httpx2.AsyncClient) -> None:
     await made(client, "/v1/agents", an_agent(policy={"allow": ["add"]}))
 

@@ -180,6 +180,7 @@ async def test_a_run_is_shown_at_once_as_it_is_found_later(database_url: str) ->
 
     assert found == [first, *others]
     assert [run["queued_reason"] for run in found] == ["ready", "blocked", "scheduled", "ready"]
+    assert [run["queue_position"] for run in found] == [None, 1, None, None]
 
 
 # --- What was asked before ---

@@ -14,7 +14,15 @@ import pytest
 import yaml
 
 from tests.api.asking import ended, equipped, parked, started
-from tests.api.making import a_budget, a_webhook, an_ended_batch, made
+from tests.api.making import (
+    a_budget,
+    a_memory,
+    a_webhook,
+    an_agent,
+    an_ended_batch,
+    an_ended_run,
+    made,
+)
 from tests.api.serving import serving_tenants, settings_for
 
 # Only a run that crashed its workers can be sent on, and only one whose tools the client runs takes
@@ -34,8 +42,14 @@ NEVER = {
     "POST /v1/runs/{run_id}/retry",
     "POST /v1/runs/{run_id}/tool_results",
 }
-# Whether a message is on its way just then is a matter of chance.
-PERHAPS = {"POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver"}
+# Whether a message is on its way just then is a matter of chance, and so is whether a session and
+# what is in it belong together.
+PERHAPS = {
+    "POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
+    "DELETE /v1/sessions/{session_id}/summaries/{summary_id}",
+    "DELETE /v1/sessions/{session_id}/messages/{place}/pin",
+    "PUT /v1/sessions/{session_id}/messages/{place}/pin",
+}
 ROOT = Path(__file__).parents[2]
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 
@@ -92,11 +106,16 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
         await ended(client, run_id)
     asked = [await parked(client) for _ in range(4)]
     sessions = [(await client.get(f"/v1/runs/{run_id}")).json()["session_id"] for run_id in over]
+    brief = an_agent(name="brief", tools=[], memory={"window": {"messages": 1}})
+    await made(client, "/v1/agents", brief)
+    await an_ended_run(client, agent="brief", session_id=sessions[0])
+    trimmed = (await client.get(f"/v1/sessions/{sessions[0]}/summaries")).json()["data"]
     await client.post("/v1/keys", json={"name": "spare", "scopes": ["runs:read"]})
     keys = (await client.get("/v1/keys")).json()["data"]
     agent = (await client.get("/v1/agents/demo")).json()
     batches = [await an_ended_batch(client, ["hello"], agent="demo") for _ in range(2)]
     budgets = [await made(client, "/v1/budgets", a_budget()) for _ in range(2)]
+    memories = [await made(client, "/v1/memories", a_memory(content=f"{n}")) for n in range(2)]
     hook = await made(client, "/v1/webhooks", a_webhook())
     send = f"/v1/webhooks/{hook['id']}/test"
     deliveries = [await made(client, send, {}) for _ in range(2)]
@@ -106,8 +125,11 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
         "budget_id": [budget["id"] for budget in budgets],
         "run_id": [*over, *(approval["run_id"] for approval in asked)],
         "session_id": sessions,
+        "summary_id": [summary["id"] for summary in trimmed],
+        "place": ["1.0"],
         "approval_id": [approval["id"] for approval in asked],
         "key_id": [key["id"] for key in keys],
+        "memory_id": [memory["id"] for memory in memories],
         "tool": ["add"],
         "webhook_id": [hook["id"]],
         "delivery_id": [delivery["id"] for delivery in deliveries],

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from milepost.core.agents import Agent, Limits, LoopDetection
 from milepost.core.codec import decode, encode
+from milepost.core.context import Earlier
 from milepost.core.effects import CallModel, CallTool
 from milepost.core.events import (
     Event,
@@ -124,7 +125,7 @@ def costs(rounds: int = ROUNDS, times: int = 50) -> list[Cost]:
         Cost("  with their decoding", least(lambda: _decoded(stored), rounds=rounds, times=1)),
         Cost(
             f"the prompt of a session of {MESSAGES}",
-            least(lambda: prompt(AGENT, history, told), rounds=rounds, times=times),
+            least(lambda: prompt(AGENT, Earlier(history), told), rounds=rounds, times=times),
             5_000,
         ),
     ]

@@ -11,7 +11,7 @@ from milepost.store.store import Store
 from tests.benchmarks.connection import Connection
 from tests.benchmarks.load import percentile
 from tests.store.conftest import opened, serving
-from tests.store.making import an_id, queued
+from tests.store.making import a_finish, an_id, queued
 
 ROUNDS = 5
 CLAIMS_TTL_MS = 600_000
@@ -63,11 +63,12 @@ async def claiming(address: Address, tries: int) -> Times:
 
 
 async def _claim(store: Store, worker: str) -> float:
-    """Queue a run; return how many seconds it took to claim it."""
+    """Queue a run; return how many seconds it took to claim it. It ends, or others would go on."""
     run = await queued(store)
     began = time.perf_counter()
     (claim,) = await store.write(queue.claim(worker, 1, an_id("apd"), run.created_ms))
     took = time.perf_counter() - began
     if claim.run_id != run.id:
         raise MilepostError(f"{claim.run_id} was queued besides {run.id}")
+    await store.append(a_finish(claim))
     return took

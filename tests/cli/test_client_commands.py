@@ -333,3 +333,45 @@ def test_characters_that_the_terminal_lacks_are_escaped(
     assert parked in said.out
     assert "body='\\u4f60\\u597d'" in said.out
     assert (said.code, said.err) == (0, "")
+
+
+def test_a_session_is_found_watched_forked_and_taken_elsewhere(
+    base_url: str, tmp_path: Path
+) -> None:
+    run = json.loads(asked(base_url, tmp_path, "runs", "create", "demo", "What is 1 + 2?").out)
+    session = run["session_id"]
+
+    told = asked(base_url, tmp_path, "sessions", "tail", session, "--until-idle")
+    archived = json.loads(asked(base_url, tmp_path, "sessions", "archive", session).out)
+    fork = json.loads(
+        asked(base_url, tmp_path, "sessions", "fork", session, "--at", "1.0", "--title", "x").out
+    )
+    exported = asked(base_url, tmp_path, "sessions", "export", session).out
+    (tmp_path / "talk.json").write_text(exported)
+    imported = json.loads(asked(base_url, tmp_path, "sessions", "import", "talk.json").out)
+    found = lines(asked(base_url, tmp_path, "sessions", "list", "--archived", "--json"))
+
+    assert "      | 1 + 2 = 3.\n" in told.out
+    assert "run.completed        finish_reason=stop" in told.out.splitlines()[-1]
+    assert (archived["archived"], fork["forked_from"]["at"]) == (True, "1.0")
+    assert imported["runs_ended"] == 1
+    assert session in {each["id"] for each in found}
+    assert imported["id"] in asked(base_url, tmp_path, "sessions", "list").out
+
+
+def test_what_takes_the_space_is_printed(base_url: str, tmp_path: Path) -> None:
+    told = json.loads(asked(base_url, tmp_path, "storage", "--json").out)
+    table = asked(base_url, tmp_path, "storage").out
+
+    assert {"runs", "events"} <= {each["name"] for each in told["tables"]}
+    assert table.splitlines()[0].split() == ["TABLE", "ROWS", "MIB", "INDEX", "MIB"]
+    assert "MiB in all" in table
+
+
+def test_a_user_is_erased_from_the_command_line(base_url: str, tmp_path: Path) -> None:
+    asked(base_url, tmp_path, "runs", "create", "demo", "What is 2 + 3?", "--user", "ann")
+
+    erasure = json.loads(asked(base_url, tmp_path, "erase-user", "ann").out)
+
+    assert (erasure["status"], erasure["erased"]["runs"]) == ("completed", 1)
+    assert '"ann"' not in asked(base_url, tmp_path, "runs", "list", "--json").out

@@ -1,5 +1,6 @@
 """How a client takes what servers say when they cannot go on."""
 
+import orjson
 import pytest
 
 from milepost.client import Event, Milepost, Patience
@@ -181,3 +182,36 @@ async def test_an_event_may_be_large() -> None:
         events = await followed(server)
 
     assert len(events[0].data["content"]) == 3_000_000
+
+
+async def session_followed(server: ScriptedServer) -> list[Event]:
+    async with Milepost(server.base_url, patience=EAGER) as client:
+        return [event async for event in client.sessions.stream("ses_1", until_idle=True)]
+
+
+def of_run(run_id: str, kind: str, seq: int) -> bytes:
+    """Return a frame of a session's stream."""
+    body = orjson.dumps({"type": kind, "run_id": run_id, "data": {}, "seq": seq, "time": "now"})
+    return f"id: {run_id}.{seq}\nevent: {kind}\ndata: {body.decode()}\n\n".encode()
+
+
+IDLE = b'event: stream.idle\ndata: {"type":"stream.idle","session_id":"ses_1","data":{}}\n\n'
+
+
+async def test_a_session_is_followed_from_run_to_run_until_it_is_idle() -> None:
+    first = stream(of_run("run_1", "run.started", 1), of_run("run_1", "run.completed", 2))
+    second = stream(of_run("run_2", "run.started", 1))
+    third = stream(of_run("run_2", "run.started", 1), of_run("run_2", "run.completed", 2), IDLE)
+
+    async with scripted([first, second, third]) as server:
+        events = await session_followed(server)
+
+    assert [(event.run_id, event.seq) for event in events] == [
+        ("run_1", 1), ("run_1", 2), ("run_2", 1), ("run_2", 2),
+    ]  # fmt: skip
+    assert places(server) == [None, "run_1.2", "run_2.1"]
+
+
+async def test_a_session_that_is_at_rest_has_nothing_to_tell() -> None:
+    async with scripted([answer("204 No Content")]) as server:
+        assert await session_followed(server) == []

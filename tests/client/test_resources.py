@@ -48,6 +48,24 @@ async def test_a_run_is_cancelled(milepost: Milepost) -> None:
     assert run.status == "cancelled"
 
 
+async def test_something_is_said_to_a_run_that_is_under_way(milepost: Milepost) -> None:
+    run_id = await parked(milepost)
+    waiting = await milepost.runs.get(run_id)
+
+    message_id = await milepost.runs.steer(run_id, "Make it short.")
+    same = await milepost.runs.create(
+        "demo", "And hurry.", session_id=waiting.session_id, if_active="steer"
+    )
+    behind = await milepost.runs.create("demo", "Hello.", session_id=waiting.session_id)
+    await milepost.runs.cancel(run_id)
+    await milepost.runs.wait(run_id)
+
+    said = [event async for event in milepost.runs.stream(run_id, types=["steer.received"])]
+    assert said[0].data["message_id"] == message_id
+    assert [event.data["content"] for event in said] == ["Make it short.", "And hurry."]
+    assert (same.id, behind.queue_position) == (run_id, 1)
+
+
 async def test_a_run_is_forked_and_its_log_is_played_again(milepost: Milepost) -> None:
     run = await milepost.runs.wait((await milepost.runs.create("demo", "What is 17 + 25?")).id)
 
@@ -157,9 +175,65 @@ async def test_a_conversation_is_kept_and_erased(milepost: Milepost) -> None:
     assert messages.items[0]["content"] == "What is 1 + 1?"
     assert [each.id for each in (await milepost.sessions.runs(session.id)).items] == [run.id]
     assert session.id in {each.id for each in (await milepost.sessions.list()).items}
+    archived = await milepost.sessions.update(session.id, archived=True, ttl_s=3_600)
+    assert (archived.archived, archived.ttl_s, archived.keep_s) == (True, 3_600, None)
+    found = await milepost.sessions.list(title="one sum", archived=True)
+    assert [each.id for each in found.items] == [session.id]
+    fork = await milepost.sessions.fork(session.id, at="1.0", title="another sum")
+    assert fork.forked_from == {"session_id": session.id, "at": "1.0"}
+    await milepost.sessions.delete(fork.id)
+    imported = await milepost.sessions.import_(await milepost.sessions.export(session.id))
+    assert (imported.title, imported.runs_ended) == ("one sum", 1)
+    told = [
+        event.type
+        async for event in milepost.sessions.stream(session.id, types=["run.*"], until_idle=True)
+    ]
+    assert (told[0], told[-1]) == ("run.queued", "run.completed")
+    of_run = await milepost.sessions.messages(session.id, run_id=run.id)
+    assert of_run.items == messages.items
     await milepost.sessions.delete(session.id)
     with pytest.raises(ApiError):
         await milepost.sessions.get(session.id)
+
+
+async def test_a_sessions_window_is_looked_after(milepost: Milepost) -> None:
+    memory = {"window": {"messages": 2}}
+    await milepost.agents.create(name="brief", model="demo/milepost-demo", memory=memory)
+    session = await milepost.sessions.create()
+    for said in ("One.", "Two.", "Three."):
+        run = await milepost.runs.create("brief", said, session_id=session.id)
+        await milepost.runs.wait(run.id)
+
+    await milepost.sessions.pin(session.id, "1.0")
+    assert await milepost.sessions.pins(session.id) == ("1.0",)
+    await milepost.sessions.unpin(session.id, "1.0")
+    assert await milepost.sessions.pins(session.id) == ()
+    [summary] = (await milepost.sessions.summaries(session.id)).items
+    assert (summary["first"], summary["reverted_at"]) == ("1.0", None)
+    await milepost.sessions.revert(session.id, summary["id"])
+    [reverted] = (await milepost.sessions.summaries(session.id, limit=1)).items
+    assert reverted["reverted_at"] is not None
+
+
+async def test_memories_are_kept_found_corrected_and_forgotten(milepost: Milepost) -> None:
+    kept = await milepost.memories.create(
+        scope="user", owner="mia", kind="fact", content="Mia likes chess."
+    )
+    entity = await milepost.memories.create(
+        scope="user", owner="mia", kind="entity", subject="Mia", attributes={"is": "a person"}
+    )
+
+    assert await milepost.memories.get(kept.id) == kept
+    assert (kept.source["origin"], entity.attributes) == ("client", {"is": "a person"})
+    assert [each.id for each in (await milepost.memories.list(q="chess")).items] == [kept.id]
+    changed = await milepost.memories.put(kept.id, if_still=1, content="Mia likes go.")
+    assert (changed.content, changed.version) == ("Mia likes go.", 2)
+    with pytest.raises(ApiError, match="If-Match"):
+        await milepost.memories.delete(kept.id, if_still=1)
+    await milepost.memories.delete(entity.id)
+    assert [each.id async for each in milepost.memories.of_user("mia")] == [kept.id]
+    assert await milepost.memories.erase("mia") == 1
+    assert (await milepost.memories.list(user="mia")).items == ()
 
 
 async def test_a_budget_is_made_watched_changed_and_taken_away(milepost: Milepost) -> None:
@@ -245,3 +319,26 @@ async def test_a_chat_waits_for_its_users_yes_and_acts_on_it_once(milepost: Mile
     assert waiting.kind == "approval"
     assert yes[0] == yes[1]
     assert (yes[0].outcome, yes[0].run_id, yes[0].pending) == ("confirmed", asked.run_id, None)
+
+
+async def test_how_long_things_are_kept_is_said_and_changed(milepost: Milepost) -> None:
+    kept = await milepost.users.keep(traces_s=86_400)
+
+    read = await milepost.users.retention()
+
+    assert (kept.runs_s, kept.traces_s) == (None, 86_400)
+    assert read == kept
+    assert "runs" in {table["name"] for table in (await milepost.users.storage())["tables"]}
+
+
+async def test_a_user_is_erased_and_waited_for(milepost: Milepost) -> None:
+    run = await milepost.runs.create("demo", "What is 17 + 25?", user="a/b ann")
+    await milepost.runs.wait(run.id)
+
+    erasure = await milepost.users.erase("a/b ann", timeout_s=60)
+
+    assert (erasure.status, erasure.user, erasure.erased["runs"]) == ("completed", None, 1)
+    assert [each.id for each in (await milepost.users.erasures()).items] == [erasure.id]
+    assert await milepost.users.erasure(erasure.id) == erasure
+    with pytest.raises(ApiError, match="no run"):
+        await milepost.runs.get(run.id)

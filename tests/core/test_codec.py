@@ -51,8 +51,9 @@ NAMES = {
     "artifact.created", "guardrail.triggered", "run.failing", "input.screening", "input.screened",
     "model.fell_back", "structured.retried", "loop.detected", "budget.warning", "budget.exceeded",
     "tool_call.screening", "tool_call.screened", "custom", "child_run.started", "child_run.ended",
-    "run.forked", "tool_call.counting", "tool_call.counted", "tool_call.checked",
-    "approval.escalated",
+    "run.forked", "run.imported", "tool_call.counting", "tool_call.counted", "tool_call.checked",
+    "approval.escalated", "steer.received", "steer.applied",
+    "memory.extracted", "memory.summarizing", "memory.summarized", "memory.trimmed",
 }  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def test_an_events_data_is_one_line_of_json(event: Event) -> None:
 
 
 def test_a_type_of_a_later_version_is_none() -> None:
-    assert decode("steer.received", "{}") is None
+    assert decode("nudge.received", "{}") is None
 
 
 def test_a_field_that_an_earlier_version_did_not_write_takes_its_default() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from milepost.core.agents import Limits
 from milepost.core.canonical import call_digest
+from milepost.core.context import NOTHING_EARLIER
 from milepost.core.decide import decide
 from milepost.core.effects import AskApproval, CallModel, CallTool, End, Record
 from milepost.core.events import (
@@ -144,7 +145,7 @@ def test_steps_are_counted_from_the_point_on(event: RunForked, left: int) -> Non
 
 def test_the_model_is_shown_what_was_said_before_and_then_what_is_new() -> None:
     state = fold(begun(forked(step_open=False), said="Go on."))
-    shown = prompt(CLERK, (), state)
+    shown = prompt(CLERK, NOTHING_EARLIER, state)
     assert [turn.content for turn in shown] == ["Be kind.", "Refund order 7", "On it.", "Go on."]
     assert state.usage.model_calls == 0
 

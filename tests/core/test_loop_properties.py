@@ -20,10 +20,14 @@ from milepost.core.events import (
     ApprovalWithdrawn,
     Event,
     InputScreened,
+    MemorySummarized,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
     RunCompleted,
+    SteerApplied,
+    SteerReceived,
     StepStarted,
     Terminal,
     ToolCallChecked,
@@ -53,7 +57,15 @@ from tests.core.world import (
 
 E = TypeVar("E", bound=Event)
 
-PAID = MessageCompleted | MessageAborted | ToolResultCompressed | InputScreened | ToolCallScreened
+PAID = (
+    MessageCompleted
+    | MessageAborted
+    | ToolResultCompressed
+    | InputScreened
+    | ToolCallScreened
+    | MemorySummarized
+    | MemoryTrimmed
+)
 FAULTS_MAX = 40
 TURNS_MAX = 300
 
@@ -236,7 +248,38 @@ def test_the_steps_are_counted_and_bounded(world: World) -> None:
     steps = [event.index for event in world.log if isinstance(event, StepStarted)]
 
     assert steps == list(range(1, len(steps) + 1))
-    assert len(steps) <= MAX_STEPS
+    assert len(steps) <= MAX_STEPS * (1 + len(of(world, SteerApplied)))
+
+
+@SETTINGS
+@given(worlds())
+def test_what_was_said_meanwhile_is_applied_once_and_in_order(world: World) -> None:
+    said = [each.message_id for each in of(world, SteerReceived) if each.blocked is None]
+    applied = [each for event in of(world, SteerApplied) for each in event.message_ids]
+
+    assert applied == said[: len(applied)]
+    assert applied == said or not isinstance(world.log[-1], RunCompleted)
+    told = [turn.content for turn in transcript(world.state) if turn.content.startswith("and ")]
+    assert told == [f"and {message_id}" for message_id in said], "what came too late stands behind"
+
+
+@SETTINGS
+@given(worlds())
+def test_a_model_is_told_at_its_next_call_what_was_said_meanwhile(world: World) -> None:
+    unread = 0
+    for event in world.log:
+        match event:
+            case SteerReceived(blocked=None):
+                unread += 1
+            case SteerApplied(message_ids):
+                unread -= len(message_ids)
+            case MessageStarted():
+                assert unread == 0
+            case _:
+                pass
+    for shown in world.prompts:
+        told = [message.content for message in shown if message.content.startswith("and ")]
+        assert len(told) == len(set(told))
 
 
 @SETTINGS
@@ -321,8 +364,8 @@ def test_the_first_terminal_result_is_the_answer_and_no_model_is_asked_after_it(
         for at, event in enumerate(world.log)
         if isinstance(event, ToolCallCompleted) and event.terminal
     ]
-    if not answered:
-        return
+    if not answered or of(world, SteerReceived):
+        return  # Whoever was told something more is asked again.
 
     behind = world.log[answered[0] :]
 
@@ -343,7 +386,7 @@ def test_a_long_result_is_read_only_in_its_shorter_form(world: World) -> None:
     assert not read & {'{"did":"look"}', '{"did":"mail"}', '{"did":"ping"}'}
     screened = sum(event.usage.model_calls for event in of(world, InputScreened))
     screened += sum(event.usage.model_calls for event in of(world, ToolCallScreened))
-    asked = len(of(world, MessageCompleted)) + screened
+    asked = len(of(world, MessageCompleted)) + len(of(world, MemorySummarized)) + screened
     assert world.state.usage.model_calls == asked + len(compressed)
 
 

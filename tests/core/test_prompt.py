@@ -1,6 +1,7 @@
 """The prompt: instructions, then the session, then the run."""
 
 from milepost.core.agents import Agent
+from milepost.core.context import NOTHING_EARLIER, Earlier
 from milepost.core.events import ToolCallCompleted
 from milepost.core.messages import Message
 from milepost.core.prompt import prompt
@@ -12,7 +13,7 @@ EARLIER = (Message("user", "Hi"), Message("assistant", "Hello."))
 
 
 def test_the_stable_part_comes_first() -> None:
-    assert prompt(CLERK, EARLIER, fold([QUEUED])) == (
+    assert prompt(CLERK, Earlier(EARLIER), fold([QUEUED])) == (
         Message("system", "Be kind."),
         *EARLIER,
         Message("user", "Refund order 7"),
@@ -22,11 +23,13 @@ def test_the_stable_part_comes_first() -> None:
 def test_an_agent_without_instructions_says_nothing() -> None:
     mute = Agent("agt_1", 1, "clerk", "openai/gpt-5-mini")
 
-    assert prompt(mute, (), fold([QUEUED])) == (Message("user", "Refund order 7"),)
+    assert prompt(mute, NOTHING_EARLIER, fold([QUEUED])) == (Message("user", "Refund order 7"),)
 
 
 def test_the_present_steps_results_are_shown() -> None:
-    shown = prompt(CLERK, (), fold(requesting(ToolCallCompleted("call_1_0", "done", 1))))
+    shown = prompt(
+        CLERK, NOTHING_EARLIER, fold(requesting(ToolCallCompleted("call_1_0", "done", 1)))
+    )
 
     assert shown[-1] == Message("tool", "done", call_id="call_1_0")
 

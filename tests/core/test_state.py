@@ -229,8 +229,8 @@ def test_a_request_to_cancel_is_kept_with_its_author() -> None:
 
 
 def test_the_session_is_pinned_as_it_was_loaded() -> None:
-    assert fold(begun(SessionLoaded(3, 12))).history_turns == 3
-    assert fold(begun()).history_turns is None
+    assert fold(begun(SessionLoaded(3, 12))).loaded == SessionLoaded(3, 12)
+    assert fold(begun()).loaded is None
 
 
 def test_a_step_begins_without_calls_and_unanswered() -> None:

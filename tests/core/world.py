@@ -12,6 +12,7 @@ from typing import Literal
 from milepost.core import ids
 from milepost.core.agents import Agent, Compression, Limits, LoopDetection
 from milepost.core.canonical import call_digest
+from milepost.core.context import NOTHING_EARLIER
 from milepost.core.effects import (
     CallModel,
     CallTool,
@@ -20,6 +21,7 @@ from milepost.core.effects import (
     CountCall,
     ScreenCall,
     ScreenInput,
+    SummarizeHistory,
 )
 from milepost.core.events import (
     ApprovalDecided,
@@ -30,6 +32,8 @@ from milepost.core.events import (
     Found,
     InputMessage,
     InputScreened,
+    MemorySummarized,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     RunCancelled,
@@ -41,6 +45,9 @@ from milepost.core.events import (
     RunRetrying,
     RunStarted,
     RunWaiting,
+    SessionLoaded,
+    SteerReceived,
+    Stretch,
     ToolCallChecked,
     ToolCallCompleted,
     ToolCallCounted,
@@ -79,6 +86,8 @@ CLERK = Agent("agt_1", 1, "clerk", "openai/gpt-5-mini", instructions="Be kind.")
 CLAIM = Claim("run_1", "acme", "ses_1", "agt_1", 1, None, 1, 2, 0, 0, "{}", None, None)
 DEADLINE_MS = 1_000_000
 MAX_STEPS = 4
+TRIMMED = Stretch("sum_1", "1.0", "2.1", 4)
+LOADED = SessionLoaded(3, 2, kept_from="3.0", trimmed=TRIMMED)
 
 REASONS: Sequence[FinishReason] = ("stop", "length", "content_filter")
 BUSY = Failure("provider_unavailable", "busy", retryable=True)
@@ -106,6 +115,7 @@ TERMINAL = frozenset({"close"})
 OPENINGS = frozenset(
     {
         "input.screening",
+        "memory.summarizing",
         "tool_call.screening",
         "tool_call.counting",
         "tool_call.interrupted",
@@ -152,6 +162,8 @@ VARIANTS = (
     replace(RULES, loop_detection=LoopDetection(repeat=2, stall=2, ping_pong=2)),
     replace(RULES, loop_detection=LoopDetection(repeat=2, action="stop")),
     replace(RULES, screens_input=True, screens_calls=True),
+    replace(RULES, summarizer="openai/gpt-5-nano"),
+    replace(RULES, summarizer="openai/gpt-5-nano", screens_input=True),
     replace(RULES, on_unknown=lambda _: "ask"),
     replace(RULES, on_unknown=lambda _: "fail", screens_calls=True),
     replace(RULES, limits=replace(RULES.limits, max_tool_calls=2)),
@@ -192,7 +204,7 @@ class World:
         said = (InputMessage("user", "Do what must be done."),)
         queued = RunQueued("clerk", "agt_1", 1, "ses_1", said, deadline_ms=self.deadline_ms)
         self.write([queued, RunStarted(1, "w1")])
-        self.go_on([])
+        self.go_on([LOADED] if self.rules.summarizer else [])
 
     def _new_id(self, prefix: str) -> str:
         self._ids += 1
@@ -244,7 +256,7 @@ class World:
         self.in_hand.append(effect)
         match effect:
             case CallModel():
-                self.prompts.append(prompt(CLERK, (), self.state))
+                self.prompts.append(prompt(CLERK, NOTHING_EARLIER, self.state))
             case CallTool():
                 assert effect.call.kind == "server"
                 self.executed.append(effect)
@@ -254,6 +266,9 @@ class World:
                 assert EFFECTS[effect.call.name] == "checkable"
             case CountCall():
                 assert [each.key for each in effect.wanted] == [effect.call.name]
+            case SummarizeHistory(opening=asked):
+                assert asked.id == TRIMMED.id
+                assert not self.state.messages_started
             case ScreenInput() | ScreenCall():
                 assert not self.state.messages_started or isinstance(effect, ScreenCall)
 
@@ -291,10 +306,11 @@ class World:
             return []
         if self.held:
             moves = ["finish"] * len(self.in_hand)
-            moves += [] if self.kind else ["crash", "hand_back", "cancel", "wait"]
+            moves += [] if self.kind else ["crash", "hand_back", "cancel", "wait", "steer"]
             moves += ["answer"] if self.pending else []
             return moves + (["bring"] if self.awaited else [])
-        come = ["answer_parked"] if self.pending else []
+        come = [] if self.kind else ["steer_parked"]
+        come += ["answer_parked"] if self.pending else []
         come += ["bring_parked"] if self.awaited else []
         if self.waiting_for == "operator":
             return ["retry"] if self.kind else ["retry", "end_outside", *come]
@@ -321,6 +337,8 @@ class World:
                 self.go_on([ToolCallCounted(call.id, {call.name: often})])
             case CheckCall(call):
                 self.go_on(self._checked(call))
+            case SummarizeHistory():
+                self.go_on([self._trimmed()])
             case ScreenInput():
                 self.go_on([self._screened()])
             case ScreenCall():
@@ -362,6 +380,15 @@ class World:
         self._take("client_tool")
         self.go_on(self._brought())
 
+    def steer(self) -> None:
+        """Somebody says something while a worker holds the run."""
+        self.go_on([self._said()])
+
+    def steer_parked(self) -> None:
+        """Somebody says something to a run that waits, and so queues it again."""
+        self._take("steer")
+        self.go_on([self._said()])
+
     def retry(self) -> None:
         """An operator sends the run on."""
         self._take("retry")
@@ -373,6 +400,18 @@ class World:
         expired = RunExpired("deadline", self.state.usage)
         before, last = closing(self.state, self.chance.choice((cancelled, expired)))
         self.write([*before, last])
+
+    def _said(self) -> SteerReceived:
+        message_id = self._new_id("ste")
+        refused = "too rude" if self.chance.randrange(4) == 0 else None
+        return SteerReceived(message_id, f"and {message_id}", by="ann", blocked=refused)
+
+    def _trimmed(self) -> Event:
+        """A model tells of what fell out of sight, or it does not."""
+        what = (TRIMMED.id, TRIMMED.first, TRIMMED.last, TRIMMED.messages)
+        if self.chance.randrange(2):
+            return MemorySummarized(*what, "openai/gpt-5-nano", "They met.", Usage(model_calls=1))
+        return MemoryTrimmed(*what, "openai/gpt-5-nano", BUSY)
 
     def _lose(self, why: str) -> None:
         self.in_hand.clear()

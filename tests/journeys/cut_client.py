@@ -1,14 +1,15 @@
-"""A client of a run's stream whose connections break wherever it hurts most."""
+"""A client of a run's or a session's stream whose connections break wherever it hurts most."""
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from typing import Generic, Protocol, TypeVar
 
-from tests.live.client import Client, parsed
+from tests.live.client import Sent, parsed
 
 READ_BYTES = 65_536
 PATIENCE_S = 60.0
@@ -73,21 +74,39 @@ def _unit_size(text: bytes) -> int:
     return end + 2 if end >= 0 else 0
 
 
-@dataclass(slots=True)
-class CutClient:
-    """Follows one run to its end over connections that it breaks itself, at one of several servers.
+class Reader(Protocol):
+    """What takes in a stream, and knows where it is."""
 
-    It resumes as `Client` does, which fails at once where anything is lost or doubled.
+    position: str
+
+    @property
+    def types(self) -> list[str]:
+        """Of which types the events were, in their order."""
+
+    def take(self, sent: Sent) -> None:
+        """Take in one event."""
+
+
+C = TypeVar("C", bound=Reader)
+
+
+@dataclass(slots=True)
+class CutClient(Generic[C]):
+    """Follows a stream to its end, over connections that it breaks itself, at several servers.
+
+    It resumes as `Client` does, which fails at once where anything is lost or doubled. `runs` is
+    how many end in the stream.
     """
 
     ports: tuple[int, ...]
-    run_id: str
+    path: str
     chance: Random
     cuts: Counter[Cut]
-    client: Client = field(default_factory=Client)
+    client: C
+    runs: int = 1
 
-    async def follow(self) -> Client:
-        """Read the run to its end; return what was read."""
+    async def follow(self) -> C:
+        """Read the stream to its end; return what was read."""
         async with asyncio.timeout(PATIENCE_S):
             while await self._connect(self.chance.choice(tuple(Cut))):
                 pass
@@ -122,7 +141,7 @@ class CutClient:
             if kind is cut and (left <= 0 or cut is Cut.END):
                 self.cuts[cut] += 1
                 return True
-        return self.client.types[-1] != "run.completed"
+        return self.client.types.count("run.completed") < self.runs
 
     def _kind_of(self, unit: bytes) -> Cut:
         if unit.startswith(b":"):
@@ -141,8 +160,8 @@ class CutClient:
         port = self.chance.choice(self.ports)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         position = self.client.position
-        head = [f"GET /v1/runs/{self.run_id}/events HTTP/1.1", f"host: 127.0.0.1:{port}"]
-        if position != "0":
+        head = [f"GET {self.path} HTTP/1.1", f"host: 127.0.0.1:{port}"]
+        if position not in {"", "0"}:
             head.append(f"last-event-id: {position}")
         writer.write("\r\n".join((*head, "", "")).encode())
         try:

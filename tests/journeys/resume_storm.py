@@ -6,7 +6,7 @@ and again. All of them live in one event loop, each with its own hub, link and p
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,16 +92,20 @@ class Toll:
     flushes: int = 0
 
 
-async def storm(fleet: Fleet, *, cuts: int, seed: int) -> Toll:
+Follow = Callable[[Fleet, Random, Toll], Coroutine[Any, Any, None]]
+
+
+async def storm(fleet: Fleet, *, cuts: int, seed: int, follow: Follow | None = None) -> Toll:
     """Have clients follow runs until so many connections were cut. Raises at the first mistake."""
     toll = Toll(Counter())
     chance = Random(seed)
+    follow = follow or _run
     flushing = asyncio.create_task(_flush(fleet.redis, toll))
     try:
         while toll.cuts.total() < cuts and not flushing.done():
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(RUNS_AT_ONCE):
-                    tasks.create_task(_run(fleet, Random(chance.random()), toll))
+                    tasks.create_task(follow(fleet, Random(chance.random()), toll))
     finally:
         flushing.cancel()
         await asyncio.wait({flushing})
@@ -129,7 +133,13 @@ async def _run(fleet: Fleet, chance: Random, toll: Toll) -> None:
         read: list[Client] = []
         for many in (CLIENTS_A_RUN, LATE_CLIENTS_A_RUN):
             followers = [
-                CutClient(fleet.ports, run_id, Random(chance.random()), toll.cuts)
+                CutClient(
+                    fleet.ports,
+                    f"/v1/runs/{run_id}/events",
+                    Random(chance.random()),
+                    toll.cuts,
+                    Client(),
+                )
                 for _ in range(many)
             ]
             read += await asyncio.gather(*(follower.follow() for follower in followers))

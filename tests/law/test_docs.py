@@ -31,6 +31,7 @@ EPHEMERAL = {
     "tool_call.progress": ("call_id", "offset", "text"),
     "output.partial": ("message_id", "value"),
     "stream.lagged": ("resume_after",),
+    "stream.idle": (),
     "stream.reconnect": ("after_ms",),
     "error": (),  # the fields of a problem
 }

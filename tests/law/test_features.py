@@ -10,6 +10,7 @@ GROUPS = {
     "TD": 20, "SG": 31, "VA": 16, "EX": 12, "ST": 4, "IN": 6, "TR": 4, "AR": 5, "CM": 15, "RG": 13,
     "AL": 14, "RT": 6, "FB": 5, "SR": 4, "PT": 7, "CA": 8, "SO": 7, "TC": 4, "RE": 1, "BA": 1,
     "DC": 19, "EV": 8, "PO": 15, "TE": 3, "OB": 8, "US": 3, "GU": 3, "LD": 1, "AN": 1, "TS": 1,
+    "ME": 10,
 }  # fmt: skip
 CONTRADICTIONS = {*range(1, 35)}
 

@@ -24,10 +24,12 @@ from milepost.api.batch_items import BatchItem
 from milepost.api.batches import BatchCancel
 from milepost.api.budgets import BudgetChange, BudgetCreate, BudgetLimits
 from milepost.api.channels import ChannelMessage
+from milepost.api.memories import MemoryCreate, MemoryPut
 from milepost.api.new_batches import BatchCreate
 from milepost.api.new_runs import OtherMessageBody, RunCreate, UserMessageBody
 from milepost.api.partials import PARTIAL
 from milepost.api.policies import PolicyBody, PolicyCheck
+from milepost.api.retention import RetentionBody
 from milepost.api.run_forks import RunFork
 from milepost.api.run_replays import RunReplay
 from milepost.api.runs import RunCancel
@@ -96,7 +98,14 @@ UNSEEN = {
     "weak_secret_key",
 }
 # What a stream carries beside the log.
-NOT_IN_THE_LOG = {PARTIAL, "error", "stream.lagged", "stream.reconnect", *get_args(TextKind)}
+NOT_IN_THE_LOG = {
+    PARTIAL,
+    "error",
+    "stream.lagged",
+    "stream.idle",
+    "stream.reconnect",
+    *get_args(TextKind),
+}
 
 
 @pytest.fixture
@@ -269,6 +278,8 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("InjectionRail", InjectionSpec),
         ("KeyCreate", KeySpec),
         ("LengthRail", LengthSpec),
+        ("MemoryCreate", MemoryCreate),
+        ("MemoryPut", MemoryPut),
         ("Limits", LimitsSpec),
         ("OtherMessage", OtherMessageBody),
         ("UserMessage", UserMessageBody),
@@ -281,6 +292,7 @@ def test_a_code_is_promised_with_the_status_that_it_is_answered_with() -> None:
         ("RunReplay", RunReplay),
         ("RunCreate", RunCreate),
         ("SecretValue", SecretValue),
+        ("RetentionPut", RetentionBody),
         ("SessionChange", SessionChange),
         ("SessionCreate", SessionCreate),
         ("ClientTool", ClientToolSpec),

@@ -1,5 +1,7 @@
 """The hub: cursors over one ring, texts while they are written, and bells."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from milepost.live.frames import Frame
@@ -309,6 +311,9 @@ class Wire:
 
     def leave(self, run_id: str) -> None:
         self.told.append(("leave", run_id))
+
+    async def erase(self, run_ids: Sequence[str]) -> None:
+        self.told.append(("erase", *run_ids))
 
 
 async def test_others_are_told_of_all_that_happens_here(hub: Hub) -> None:

@@ -1,6 +1,7 @@
 """The writer: the first piece at once, what follows within 20 ms or by the kibibyte."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -37,6 +38,9 @@ class Tape:
 
     def leave(self, run_id: str) -> None:
         raise AssertionError(f"a writer follows nobody: {run_id}")
+
+    async def erase(self, run_ids: Sequence[str]) -> None:
+        pass
 
     async def has(self, count: int) -> None:
         """Wait until there are so many pieces."""

@@ -437,7 +437,7 @@ def sent_back(reply: Reply) -> list[dict[str, Any]]:
         for n, made in enumerate(reply.calls)
     )
     answer = Message("assistant", reply.text, calls, sealed=reply.sealed)
-    return [b for turn in turns_of([answer]) if turn.role == "assistant" for b in turn.blocks]
+    return [b for turn in turns_of([answer]).turns if turn.role == "assistant" for b in turn.blocks]
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)

@@ -85,7 +85,7 @@ def test_a_temperature_is_sent_to_a_server_that_takes_one() -> None:
     assert (body["temperature"], body["top_p"]) == (0.0, 0.9)
 
 
-def test_instructions_stand_apart_from_the_conversation_wherever_they_were_given() -> None:
+def test_what_the_system_says_first_stands_apart_and_the_rest_where_it_was_said() -> None:
     body = asked(
         Message("system", "Be kind."),
         Message("system", " "),
@@ -97,9 +97,9 @@ def test_instructions_stand_apart_from_the_conversation_wherever_they_were_given
 
     assert body["system"] == [
         {"type": "text", "text": "Be kind.", **MARK},
-        {"type": "text", "text": "Be brief, too."},
     ]
     assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
+    assert [block["text"] for block in body["messages"][-1]["content"]] == ["Be brief, too.", "Bye"]
 
 
 def test_tools_are_sent_as_they_are_projected() -> None:
@@ -228,6 +228,14 @@ def test_a_lone_question_without_tools_is_not_written_into_the_cache() -> None:
 
 def test_a_conversation_that_goes_on_is() -> None:
     assert marks(asked(HI, Message("assistant", "Hello!"), Message("user", "Bye"))) == ["Hi", "Bye"]
+
+
+def test_where_a_run_begins_with_what_is_its_own_the_end_of_the_session_is_marked() -> None:
+    session = (HI, Message("assistant", "Hello!"))
+    own = (Message("system", "[Known Entities]\nAnn"), Message("user", "Bye"))
+
+    assert marks(asked(*session, *own, tools=(ADD,))) == ["add", "Hello!", "Bye"]
+    assert marks(asked(*session, *own, *step(1), tools=(ADD,))) == ["add", "Bye", "call_1_1"]
 
 
 # --- The official client as an oracle ----------------------------------------------------------

@@ -20,7 +20,7 @@ HI = Message("user", "Hi")
 
 
 def turns(*messages: Message) -> list[tuple[str, list[dict[str, Any]]]]:
-    return [(turn.role, turn.blocks) for turn in turns_of(messages)]
+    return [(turn.role, turn.blocks) for turn in turns_of(messages).turns]
 
 
 def text(said: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_results_stand_before_what_the_user_said_meanwhile() -> None:
 
 
 @pytest.mark.parametrize(
-    "messages", [(), (Message("system", "Be kind."),), (Message("assistant", "Hello!"), HI)]
+    "messages", [(), (Message("system", " "),), (Message("assistant", "Hello!"), HI)]
 )
 def test_the_user_begins(messages: tuple[Message, ...]) -> None:
     assert turns(*messages)[0] == ("user", [text("(The conversation began earlier.)")])

@@ -79,7 +79,7 @@ def test_every_part_of_a_request_that_shapes_the_reply_is_in_the_key() -> None:
     ]
 
     assert len({*keys, cache_key(REQUEST, "scope")}) == len(keys) + 1
-    assert {*CHANGES, "cache_ttl_s"} == {field.name for field in fields(ModelRequest)}
+    assert {*CHANGES, "cache_ttl_s", "user"} == {field.name for field in fields(ModelRequest)}
 
 
 def test_who_answers_is_in_the_key() -> None:
@@ -90,6 +90,7 @@ def test_who_answers_is_in_the_key() -> None:
     "same",
     [
         replace(REQUEST, cache_ttl_s=1),
+        replace(REQUEST, user="ann"),
         replace(REQUEST, temperature=0),
         replace(
             REQUEST,
@@ -101,7 +102,13 @@ def test_who_answers_is_in_the_key() -> None:
         ),
         replace(REQUEST, tools=(ToolSchema("add", "Add", dict(reversed(list(SCHEMA.items())))),)),
     ],
-    ids=["another time to live", "0 and 0.0", "other ids", "other order of a schema's keys"],
+    ids=[
+        "another time to live",
+        "another user",
+        "0 and 0.0",
+        "other ids",
+        "other order of a schema's keys",
+    ],
 )
 def test_what_does_not_shape_the_reply_is_not(same: ModelRequest) -> None:
     assert cache_key(same, "scope") == cache_key(REQUEST, "scope")

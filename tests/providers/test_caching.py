@@ -22,8 +22,8 @@ from milepost.core.model import (
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.cache import ReplyCache
-from milepost.providers.cache_key import cache_key
-from milepost.providers.cache_memory import InProcessCache
+from milepost.providers.cache_key import cache_key, owner_key
+from milepost.providers.cache_memory import OWNERS_MAX, InProcessCache
 from milepost.providers.cache_redis import RedisCache, connect
 from milepost.providers.caching import Caching
 from milepost.providers.scripted import Scripted, calling, saying
@@ -339,3 +339,47 @@ async def test_without_redis_the_model_is_simply_asked(
 
     assert texts == ["one", "two"]
     await redis.aclose()
+
+
+async def test_an_owner_is_forgotten_with_all_that_came_of_what_they_said(
+    cache: ReplyCache,
+) -> None:
+    mine = uuid.uuid4().hex
+    ann, bob = f"{mine}:ann", f"{mine}:bob"
+    await cache.set(f"{mine}:anns", b"1", 60, ann)
+    await cache.set(f"{mine}:both", b"2", 60, bob)
+    await cache.mark(f"{mine}:both", ann, 60)
+    await cache.set(f"{mine}:bobs", b"3", 60, bob)
+    await cache.set(f"{mine}:nobodys", b"4", 60)
+
+    forgotten = await cache.forget(ann)
+
+    kept = [await cache.get(f"{mine}:{name}") for name in ("anns", "both", "bobs", "nobodys")]
+    assert forgotten == 2
+    assert kept == [None, None, b"3", b"4"]
+    assert await cache.forget(ann) == 0
+
+
+async def test_a_reply_is_of_whoever_asked_and_of_whoever_asked_the_same(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    provider = caching(Scripted([saying("Hello.")]), cache)
+    for user in ("ann", "bob"):
+        await replied(provider, replace(question, user=user))
+
+    assert await cache.forget(owner_key(question.tenant, "bob")) == 1
+    assert await cache.forget(owner_key(question.tenant, "ann")) == 0
+
+
+def test_who_asks_shapes_no_key(question: ModelRequest) -> None:
+    assert cache_key(question, "s") == cache_key(replace(question, user="ann"), "s")
+
+
+async def test_a_value_that_is_too_many_peoples_is_not_kept() -> None:
+    cache = InProcessCache()
+    await cache.set("key", b"1", 60)
+
+    for number in range(OWNERS_MAX + 1):
+        await cache.mark("key", f"owner {number}", 60)
+
+    assert await cache.get("key") is None

@@ -231,13 +231,13 @@ def test_a_plain_request_says_nothing_beyond_the_conversation() -> None:
     }
 
 
-def test_instructions_stand_apart_wherever_they_were_given() -> None:
+def test_what_the_system_says_first_stands_apart_and_the_rest_where_it_was_said() -> None:
     said = (Message("system", "A"), Message("user", "Hi"), Message("system", "B"))
 
     body = encoded(ModelRequest("t", MODERN, said))
 
-    assert body["systemInstruction"] == {"parts": [{"text": "A"}, {"text": "B"}]}
-    assert [content["role"] for content in body["contents"]] == ["user"]
+    assert body["systemInstruction"] == {"parts": [{"text": "A"}]}
+    assert body["contents"] == [{"role": "user", "parts": [{"text": "Hi"}, {"text": "B"}]}]
 
 
 def test_what_one_side_says_in_several_messages_is_one_content() -> None:

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from milepost.core.agents import Agent, Limits, LoopDetection, StopRule, StructuredOutput
+from milepost.core.agents import (
+    Agent,
+    Limits,
+    LoopDetection,
+    Memory,
+    StopRule,
+    StructuredOutput,
+    Summarize,
+    Window,
+)
 from milepost.core.errors import NotFoundError
 from milepost.core.guardrails import (
     Coherence,
@@ -69,6 +78,12 @@ AGENTS = st.builds(
         tool_results=RAILS,
         coherence=st.none() | st.builds(Coherence, st.just("openai/m"), tools=NAMES),
         hold_output=st.booleans(),
+    ),
+    memory=st.none()
+    | st.builds(
+        Memory,
+        window=st.none() | st.builds(Window, messages=st.integers(1, 9)),
+        summarize=st.none() | st.builds(Summarize, st.just("openai/m")),
     ),
     metadata=st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=3),
 )
@@ -149,6 +164,12 @@ def test_a_spec_says_everything_that_an_agent_is() -> None:
             "tool_results": [],
             "coherence": {"model": "openai/m", "on_error": "block", "tools": []},
             "hold_output": True,
+        },
+        "memory": {
+            "window": {"messages": 20, "tokens": None},
+            "summarize": {"model": "openai/m"},
+            "extract": None,
+            "recall": None,
         },
         "limits": {"max_steps": 2, "retry_backoff_s": 0.0, "rate_limit_cooldown_s": 0.5},
         "metadata": {"team": "blue"},

@@ -66,4 +66,4 @@ def test_an_operator_sends_a_run_on() -> None:
 
 
 def test_what_a_later_version_sends_is_nothing() -> None:
-    assert read(ASKED, "steer", text="faster") == []
+    assert read(ASKED, "nudge", text="faster") == []

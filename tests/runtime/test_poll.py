@@ -4,7 +4,7 @@ import asyncio
 
 from milepost.core.events import StepStarted
 from milepost.live.frames import Frame
-from milepost.live.hub import LINK_BELL, Hub
+from milepost.live.hub import LINK_BELL, Hub, session_bell
 from milepost.providers.scripted import saying
 from milepost.runtime.poll import HINTED_S, Poller
 from tests.runtime.workshop import TIMEOUT_S, Workshop
@@ -81,3 +81,27 @@ async def test_a_listener_hears_that_its_run_was_erased(shop: Workshop) -> None:
         polling.cancel()
 
         assert tail.behind(3) is None
+
+
+async def test_a_run_that_came_to_a_session_elsewhere_rings_its_bell(shop: Workshop) -> None:
+    elsewhere = Hub()
+    first = await shop.queue()
+    poller = Poller(shop.store, elsewhere, lambda: True, hinted_s=0.001)
+
+    polling = asyncio.create_task(poller.run())
+    with elsewhere.bell(session_bell(first.session_id)) as rung:
+        for _ in range(2):
+            await asyncio.wait_for(rung.wait(), TIMEOUT_S)
+            rung.clear()
+            await shop.queue(session_id=first.session_id, session_is_new=False)
+    polling.cancel()
+
+
+async def test_an_erased_session_rings_its_bell(shop: Workshop) -> None:
+    elsewhere = Hub()
+    poller = Poller(shop.store, elsewhere, lambda: True, hinted_s=0.001)
+
+    polling = asyncio.create_task(poller.run())
+    with elsewhere.bell(session_bell("ses_gone")) as rung:
+        await asyncio.wait_for(rung.wait(), TIMEOUT_S)
+    polling.cancel()

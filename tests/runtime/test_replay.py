@@ -254,7 +254,7 @@ def test_what_of_a_definition_differs_is_named() -> None:
 
 
 def test_an_event_of_a_later_version_is_passed_over() -> None:
-    entries = [LogEntry(1, "steer.received", 0, "{}")]
+    entries = [LogEntry(1, "nudge.received", 0, "{}")]
     assert logged(entries) == []
 
 

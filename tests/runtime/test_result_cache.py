@@ -206,7 +206,7 @@ async def test_a_redis_that_is_gone_is_a_miss(shop: Workshop, counter: Counter) 
 async def test_what_cannot_be_read_is_a_miss_and_thrown_away(counter: Counter) -> None:
     await counter.cache.set("key", b"{", 60)
 
-    assert await ResultCache(counter.cache).find("key") is None
+    assert await ResultCache(counter.cache).find("key", None, 60) is None
     assert await counter.cache.get("key") is None
 
 

@@ -61,6 +61,10 @@ class SimulatedEngine:
         """Give none: no tool here writes in the run's database."""
         raise NotImplementedError(f"no transaction of {limit_s} s is simulated")
 
+    async def scrub(self) -> bool:
+        """Have nothing to scrub."""
+        return True
+
     async def close(self) -> None:
         """Let go of nothing."""
 

@@ -17,6 +17,7 @@ from milepost.store import (
     approval_times,
     approvals,
     idempotency,
+    lines,
     log,
     new_runs,
     queue,
@@ -299,22 +300,21 @@ def call_made_before_the_log_says_so() -> AbstractContextManager[object]:
 def turn_that_never_comes() -> AbstractContextManager[object]:
     """A run that ends lets nobody have the next turn."""
     nobody = ("WHERE runs.id IN", "WHERE 0 AND runs.id IN")
-    return replaced((log, "PROMOTE", Rewritten(log.PROMOTE, nobody)))
+    return replaced((lines, "PROMOTE", Rewritten(lines.PROMOTE, nobody)))
 
 
 def turn_of_the_last() -> AbstractContextManager[object]:
     """The next turn is the youngest run's."""
-    return replaced(
-        (log, "PROMOTE", Rewritten(log.PROMOTE, ("min(blocked.id)", "max(blocked.id)")))
-    )
+    last = ("blocked.place ASC NULLS FIRST, blocked.id", "blocked.place DESC, blocked.id DESC")
+    return replaced((lines, "PROMOTE", Rewritten(lines.PROMOTE, last)))
 
 
 def turn_of_all() -> AbstractContextManager[object]:
     """The next turn is everybody's."""
-    all_ = Rewritten(
-        log.PROMOTE, ("min(blocked.id)", "blocked.id"), ("GROUP BY blocked.session_id", "")
+    first, all_ = (
+        f"runs.{name} IN (SELECT (SELECT blocked.{name}" for name in ("id", "session_id")
     )
-    return replaced((log, "PROMOTE", all_))
+    return replaced((lines, "PROMOTE", Rewritten(lines.PROMOTE, (first, all_))))
 
 
 def turn_though_another_is_active() -> AbstractContextManager[object]:

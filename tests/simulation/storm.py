@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from milepost.runtime.cancelling import GRACE_MS
+from milepost.store.lines import GRACE_MS
 from tests.simulation.database import CLAIMS
 from tests.simulation.loop import Process
 

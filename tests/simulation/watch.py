@@ -43,6 +43,7 @@ class Seen:
     claimed_epoch: int = 0
     is_over: bool = False
     held_by: str = ""
+    arrival: int = 0
     attempts: Counter[str] = field(default_factory=Counter)
 
 
@@ -61,6 +62,7 @@ class Watch:
         self.counted: Counter[str] = Counter()
         self.dead: set[str] = set()
         self.hosts: dict[str, str] = {}
+        self._arrivals = 0
         self.on_news: Callable[[str, str, dict[str, Any]], None] = lambda *_: None
 
     # --- What has become durable ---
@@ -120,6 +122,7 @@ class Watch:
         if old is None:
             self.runs[run_id] = Seen(run_id, session_id, new, owner, epoch)
             self.sessions.setdefault(session_id, []).append(self.runs[run_id])
+            self._arrive(self.runs[run_id])
             return
         run = self.runs[run_id]
         moved = f"{run_id}: from {old} of {run.owner} under {run.epoch} to {new}"
@@ -129,6 +132,8 @@ class Watch:
             self._require(epoch == run.epoch + 1, f"{moved}, and epoch {epoch}")
         if (old, new) == ("blocked", "queued"):
             self._require_next(run)
+        if old == "scheduled":
+            self._arrive(run)
         if old == "running" and new == "queued":
             self._require(
                 run.owner in self.dead or self.hosts.get(run.owner or "") == self._writer,
@@ -136,12 +141,17 @@ class Watch:
             )
         run.status, run.owner, run.epoch = new, owner, epoch
 
+    def _arrive(self, run: Seen) -> None:
+        """Take note of when a run came to its session: a scheduled one comes when it is due."""
+        self._arrivals += 1
+        run.arrival = self._arrivals
+
     def _require_next(self, run: Seen) -> None:
-        """Ids are sorted by time, and a session's runs begin in the order of their ids."""
+        """A session's runs begin in the order in which they came to it."""
         before = [
             other.id
             for other in self.sessions[run.session_id]
-            if other.status == "blocked" and other.id < run.id
+            if other.status == "blocked" and other.arrival < run.arrival
         ]
         self._require(not before, f"{run.id} has its turn before {before}")
 

@@ -1,5 +1,6 @@
 """What hosts hear of each other: bells that are rung late, twice, or not at all."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from milepost.live.hub import LiveText
@@ -42,3 +43,6 @@ class Wire:
 
     def leave(self, run_id: str) -> None:
         """Hear nothing."""
+
+    async def erase(self, run_ids: Sequence[str]) -> None:
+        """Keep nothing."""

@@ -56,6 +56,10 @@ class BreakingEngine:
         """Give a transaction of the real engine."""
         return self._engine.transaction(limit_s)
 
+    async def scrub(self) -> bool:
+        """Scrub what is behind."""
+        return await self._engine.scrub()
+
     async def close(self) -> None:
         """Let go of every connection."""
         await self._engine.close()

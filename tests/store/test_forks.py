@@ -1,10 +1,16 @@
 """Forks in the store: both first events, the row, and the audit trail, in one transaction."""
 
+from dataclasses import replace
+
+import pytest
+
+from milepost.core.errors import NotFoundError
 from milepost.store import audit, log, runs
 from milepost.store.audit import AuditFilter, AuditRow
 from milepost.store.records import Fork, NewRun, Page, Request, RunFilter
+from milepost.store.removals import remove_runs
 from milepost.store.store import Store
-from tests.store.making import NOW_MS, TENANT, a_run, a_worker, an_entry, an_id, claims
+from tests.store.making import NOW_MS, TENANT, a_run, a_worker, an_entry, an_id, claims, finished
 
 PAGE = Page(limit=10)
 
@@ -12,6 +18,25 @@ PAGE = Page(limit=10)
 def a_fork(of: str, at_seq: int = 4) -> NewRun:
     act = AuditRow(an_id("aud"), TENANT, "key_1", "run.forked", of, "{}", NOW_MS)
     return a_run(fork=Fork(of, at_seq, an_entry("run.forked"), act))
+
+
+@pytest.fixture(autouse=True)
+async def sources(store: Store) -> None:
+    """Have the runs that there are forks of."""
+    for run_id in ("run_0", "run_9"):
+        await finished(store, a_run(id=run_id))
+
+
+async def test_a_run_that_is_gone_has_no_forks(store: Store) -> None:
+    await store.write(remove_runs(TENANT, ["run_0"]))
+
+    with pytest.raises(NotFoundError, match="there is no run run_0"):
+        await store.create(a_fork("run_0"))
+
+
+async def test_another_tenants_run_has_no_forks_here(store: Store) -> None:
+    with pytest.raises(NotFoundError, match="there is no run run_0"):
+        await store.create(replace(a_fork("run_0"), tenant="globex"))
 
 
 async def test_a_fork_begins_with_what_it_goes_on_from(store: Store) -> None:

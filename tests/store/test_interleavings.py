@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from milepost.core.approvers import Approver
 from milepost.core.errors import ConflictError, FencedError, NotFoundError
 from milepost.core.policy import Terms
+from milepost.core.window import Place
 from milepost.runtime.clock import now_ms
 from milepost.store import (
     agents,
@@ -31,7 +32,9 @@ from milepost.store import (
     runs,
     schema,
     secrets,
+    session_forks,
     sessions,
+    steers,
     withdrawals,
 )
 from milepost.store.address import PostgresAddress
@@ -43,8 +46,16 @@ from milepost.store.grants import GrantRow
 from milepost.store.idempotency import Asked
 from milepost.store.policies import PolicyRow
 from milepost.store.rates import Tally
-from milepost.store.records import Claim, InboxMovedError, NewApproval, NewRun, Request
+from milepost.store.records import (
+    Claim,
+    IfActive,
+    InboxMovedError,
+    NewApproval,
+    NewRun,
+    Request,
+)
 from milepost.store.reservations import Shortage
+from milepost.store.sessions import NewSession, SessionEdit
 from milepost.store.store import Store
 from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Statement, Work
@@ -364,7 +375,7 @@ async def test_a_scheduled_run_that_starts_while_another_ends_is_not_stranded(
         claim = await held(store, run)
         later = await queued(store, behind(run, scheduled_ms=1))
         row = await store.read(runs.find(TENANT, later.id))
-        return Contest(later.id, log.append([a_finish(claim)]), runs.start_scheduled(row, 1))
+        return Contest(later.id, log.append([a_finish(claim)]), runs.start_scheduled(row))
 
     async for raced in every_order(prepare):
         assert await status(store, raced.subject) == "queued", raced
@@ -799,6 +810,44 @@ async def test_a_session_is_erased_or_gets_another_run_but_not_both(
             assert await status(store, raced.subject.id) == "queued", raced
 
 
+async def test_a_session_is_erased_or_forked_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        claim = await finished(store)
+        new = NewSession(an_id("ses"), TENANT, None, None, "{}", 1)
+        forking = session_forks.fork(new, claim.session_id, Place(1, 0))
+        return Contest(new.id, sessions.delete(TENANT, claim.session_id), forking)
+
+    async for raced in every_order(prepare):
+        erased = not isinstance(raced.one, Exception)
+        assert erased == isinstance(raced.other, NotFoundError), raced
+        if not erased:
+            assert raced.one.code == "session_has_forks", raced
+            found = await store.read(sessions.find(TENANT, raced.subject))
+            assert found == raced.other, raced
+
+
+async def test_a_session_is_archived_or_gets_another_run_in_some_order(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[NewRun]:
+        run = await queued(store)
+        edit = SessionEdit(None, "{}", archived_ms=NOW_MS)
+        archiving = sessions.change(TENANT, run.session_id, edit, now_ms=NOW_MS)
+        another = behind(run)
+        return Contest(another, archiving, new_runs.create([another]))
+
+    async for raced in every_order(prepare):
+        assert raced.one.archived_ms == NOW_MS, raced
+        (created,) = raced.other
+        if isinstance(created, Exception):
+            assert isinstance(created, ConflictError), raced
+            assert created.code == "session_archived", raced
+        else:
+            assert await status(store, raced.subject.id) == "blocked", raced
+
+
 async def test_a_session_is_erased_while_somebody_decides_on_what_is_over(
     store: Store, every_order: Orders
 ) -> None:
@@ -1073,3 +1122,99 @@ async def test_a_grant_is_taken_back_by_one_person(store: Store, every_order: Or
         (one, first), (other, second) = raced.one, raced.other
         assert sorted((first, second)) == [False, True], raced
         assert one == other, raced
+
+
+# --- Who comes to a busy session ---
+
+
+def arriving(run: NewRun, then: str) -> NewRun:
+    said = (f'{{"message_id":"{an_id("ste")}"}}',) if then == "steer" else ()
+    return behind(run, if_active=IfActive(then, "ann", said, ("ste",)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("then", ["interrupt", "rollback"])
+async def test_a_run_ends_of_itself_or_is_told_to_stop_by_the_one_that_replaces_it(
+    store: Store, every_order: Orders, then: str
+) -> None:
+    async def prepare() -> Contest[tuple[Claim, NewRun]]:
+        run = a_run()
+        claim = await held(store, run)
+        second = arriving(run, then)
+        return Contest((claim, second), log.append([a_finish(claim)]), new_runs.create([second]))
+
+    async for raced in every_order(prepare):
+        claim, second = raced.subject
+        (created,) = raced.other
+        row = await store.read(runs.find(TENANT, claim.run_id))
+        told = isinstance(raced.one, InboxMovedError)
+        assert told or not isinstance(raced.one, Exception), raced
+        assert (created.replaces == (claim.run_id,)) == told, raced
+        assert (row.status, await status(store, second.id)) == (
+            ("running", "blocked") if told else ("completed", "queued")
+        ), raced
+        by = second.id if told and then == "rollback" else None
+        assert row.rolled_back_by == by, raced
+
+
+async def test_what_is_said_reaches_the_run_under_way_or_makes_one_but_is_not_lost(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[tuple[Claim, NewRun]]:
+        run = a_run()
+        claim = await held(store, run)
+        second = arriving(run, "steer")
+        return Contest((claim, second), log.append([a_finish(claim)]), new_runs.create([second]))
+
+    async for raced in every_order(prepare):
+        claim, second = raced.subject
+        (created,) = raced.other
+        if created.steered:
+            assert isinstance(raced.one, InboxMovedError), raced
+            assert len(await letters(store, claim.run_id)) == 1, raced
+        else:
+            assert await status(store, claim.run_id) == "completed", raced
+            assert await status(store, second.id) == "queued", raced
+
+
+async def test_of_two_that_replace_the_run_under_way_one_replaces_the_other_as_well(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[list[NewRun]]:
+        run = a_run()
+        await held(store, run)
+        rivals = [arriving(run, "rollback"), arriving(run, "interrupt")]
+        return Contest([run, *rivals], new_runs.create([rivals[0]]), new_runs.create([rivals[1]]))
+
+    async for raced in every_order(prepare):
+        first, *rivals = raced.subject
+        replaced = [set(outcome[0].replaces) for outcome in (raced.one, raced.other)]
+        assert all(first.id in each for each in replaced), raced
+        assert sum(rival.id in each for rival in rivals for each in replaced) == 1, raced
+
+
+async def test_what_is_said_to_a_run_is_refused_or_read_before_it_ends(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await held(store)
+        letter = ['{"message_id":"ste_1"}']
+        return Contest(
+            claim, log.append([a_finish(claim)]), steers.steer(TENANT, claim.run_id, letter, NOW_MS)
+        )
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, InboxMovedError, steers.RunOverError)
+
+
+async def test_runs_of_one_session_have_places_of_their_own(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[list[NewRun]]:
+        run = a_run()
+        await held(store, run)
+        rivals = [behind(run), behind(run)]
+        return Contest(rivals, new_runs.create([rivals[0]]), new_runs.create([rivals[1]]))
+
+    async for raced in every_order(prepare):
+        rows = [await store.read(runs.find(TENANT, rival.id)) for rival in raced.subject]
+        assert sorted(row.ahead or 0 for row in rows) == [1, 2], raced

@@ -12,6 +12,7 @@ from milepost.store.address import PostgresAddress, SqliteAddress
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.partitions import WEEKS_AHEAD, Partition, drop_before, make_ahead, missing
 from milepost.store.records import NewRun
+from milepost.store.removals import remove_runs
 from milepost.store.store import Store
 from tests.store.conftest import opened, serving
 from tests.store.making import TENANT, a_finish, a_park, a_run, a_worker, an_append, claims, events
@@ -177,7 +178,7 @@ async def test_a_log_that_is_one_table_is_left_as_it_is(
         assert await drop_before(Store(engine), LATER_MS) == partitions.Dropped((), {})
 
 
-async def test_a_partition_goes_once_all_its_runs_are_over(postgres: Store) -> None:
+async def test_a_partition_goes_once_all_its_runs_are_gone(postgres: Store) -> None:
     await make_ahead(postgres, LATER_MS)
     worker = await a_worker(postgres)
     over, waits = a_run_of(LATER_MS), a_run_of(LATER_MS + WEEK_MS)
@@ -187,6 +188,9 @@ async def test_a_partition_goes_once_all_its_runs_are_over(postgres: Store) -> N
     taken = {claim.run_id: claim for claim in await claims(postgres, worker)}
     await postgres.append(a_finish(taken[over.id]))
     await postgres.append(a_park(taken[waits.id]))
+    past = await partitions.past(postgres, LATER_MS + 3 * WEEK_MS)
+    await postgres.write(remove_runs(TENANT, [over.id], past=past))
+    assert len(await postgres.read(log.read_all(TENANT, over.id))) == 3
 
     dropped = await drop_before(postgres, LATER_MS + 3 * WEEK_MS)
 

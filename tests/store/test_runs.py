@@ -301,8 +301,8 @@ async def test_a_scheduled_run_starts_once_and_keeps_its_deadline(store: Store) 
     run = await queued(store, a_run(scheduled_ms=500, deadline_ms=900))
     (due,) = await store.read(runs.due(500, 10))
 
-    first = await store.write(runs.start_scheduled(due, 500))
-    again = await store.write(runs.start_scheduled(due, 500))
+    first = await store.write(runs.start_scheduled(due))
+    again = await store.write(runs.start_scheduled(due))
 
     assert (first, again) == ("queued", None)
     assert await store.read(runs.due(899, 10)) == []
@@ -314,7 +314,7 @@ async def test_a_scheduled_run_takes_its_turn_behind_an_active_one(store: Store)
     await queued(store, behind(active, scheduled_ms=500))
     (due,) = await store.read(runs.due(500, 10))
 
-    assert await store.write(runs.start_scheduled(due, 500)) == "blocked"
+    assert await store.write(runs.start_scheduled(due)) == "blocked"
 
 
 async def test_a_run_that_is_over_has_no_deadline_left(store: Store) -> None:
@@ -396,7 +396,7 @@ async def test_a_scheduled_run_starts_at_once_when_its_time_has_come(store: Stor
     run = await queued(store, a_run(scheduled_ms=AHEAD_MS))
     (due,) = await store.read(runs.due(AHEAD_MS, 10))
 
-    await store.write(runs.start_scheduled(due, AHEAD_MS))
+    await store.write(runs.start_scheduled(due))
 
     assert (await next_claim(store)).run_id == run.id
 

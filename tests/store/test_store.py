@@ -42,7 +42,7 @@ async def test_a_run_that_was_created_is_queued_with_its_first_event(store: Stor
 
     created = await store.create(run)
 
-    assert created == new_runs.Created(run.id, "queued")
+    assert created == new_runs.Created(run.id, "queued", queued=run.queued)
     assert types(await events(store, run.id)) == ["run.queued"]
 
 

@@ -2,8 +2,9 @@
 
 Each line `call NAME {json}` of the last user message is asked for as a tool call; once there are
 results, or if there are no such lines, the answer is `said: ` and either the results or the user's
-own text, word by word. A line `slowly N` puts a pause of N milliseconds between words, and behind a
-line `on and on` there are words until `enough` is set.
+own text, word by word. Who asks for a form is answered with `structured`. A line `slowly N` puts a
+pause of N milliseconds between words, and behind a line `on and on` there are words until `enough`
+is set.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ class DirectedModel:
         self.enough = asyncio.Event()
         self.enough.set()
         self.base_url = ""
+        self.structured = "{}"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request, as a stream."""
@@ -47,7 +49,10 @@ class DirectedModel:
         results = [t["content"] for t in asked["messages"][last_user:] if t["role"] == "tool"]
         calls = [line.split(" ", 2)[1:] for line in lines if line.startswith("call ")]
         pauses = [int(line.split()[1]) for line in lines if line.startswith("slowly ")]
-        if calls and not results:
+        if "response_format" in asked:
+            await self._say(response, self.structured, 0)
+            await _write(response, {}, "stop")
+        elif calls and not results:
             await self._call(response, calls)
         else:
             text = "said: " + (" ".join(results) or " ".join(lines))

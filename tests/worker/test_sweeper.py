@@ -250,6 +250,20 @@ async def test_a_cancellation_within_its_grace_is_left_to_the_worker(
     assert (await shop.row(run.id)).status == "running"
 
 
+async def test_a_run_that_was_told_to_stop_and_that_nobody_takes_is_ended(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    """Its worker has died meanwhile, say, and there is no other."""
+    run = await shop.queue()
+    letter = runs.Letter("cancel", '{"by":"ann","reason":"typo"}', "cancel", shop.clock(), 0)
+    await shop.store.write(runs.deliver(TENANT, run.id, letter))
+
+    await sweeper.tick()
+
+    assert await shop.types(run.id) == ["run.queued", "run.cancelling", "run.cancelled"]
+    assert of(await shop.log(run.id), RunCancelled)[0].by == "ann"
+
+
 async def test_two_sweepers_end_a_run_once(shop: Workshop) -> None:
     run = await shop.queue(deadline_ms=shop.clock() - 1)
     sweepers = [Sweeper(shop.ports, Lease()) for _ in range(4)]

@@ -22,7 +22,7 @@ from milepost.agent.running import Plan
 from milepost.agent.stream import Pending, StreamChunk
 from milepost.agent.telling import require_known_methods
 from milepost.agent.workplace import Workplace
-from milepost.core.agents import Compression, Limits, LoopDetection, StopRule
+from milepost.core.agents import Compression, Limits, LoopDetection, Memory, StopRule
 from milepost.core.codec import NANOS_PER_DOLLAR
 from milepost.core.guardrails import Guardrails
 from milepost.core.model import Provider
@@ -48,10 +48,10 @@ class Agent:
 
     `model` is `<provider>/<model>`; who the provider is, `Providers` says. Among the `tools` may be
     other agents, which then answer in runs of their own: `description` tells their callers what
-    they are for. `limits`, `policy`, `guardrails`, `compression`, `loop_detection` and `stop_when`
-    are records, or dicts in the words of the service; rails in Python may stand in `guardrails`
-    themselves. `stop_condition` is asked of every result as its tool brought it, and ends the run
-    with it; if it raises, the run fails.
+    they are for. `limits`, `policy`, `guardrails`, `compression`, `memory`, `loop_detection` and
+    `stop_when` are records, or dicts in the words of the service; rails in Python may stand in
+    `guardrails` themselves. `stop_condition` is asked of every result as its tool brought it, and
+    ends the run with it; if it raises, the run fails.
 
     Calls that `require_approval` names, or the policy or their tool does, are put to
     `approval_handler`, or else to `confirm_action`: only True, or a `Decision`, lets them be made.
@@ -78,6 +78,7 @@ class Agent:
     approval_timeout_s: float = TIMEOUT_S
     guardrails: Guardrails | Mapping[str, object] | None = None
     compression: Compression | Mapping[str, object] | None = None
+    memory: Memory | Mapping[str, object] | None = None
     loop_detection: LoopDetection | Mapping[str, object] | None = None
     stop_when: Sequence[StopRule | Mapping[str, object]] = ()
     stop_condition: Callable[[str, Any], bool] | None = None
@@ -133,6 +134,7 @@ class Agent:
             "policy": self.policy,
             "guardrails": self.guardrails,
             "compression": self.compression,
+            "memory": self.memory,
             "loop_detection": self.loop_detection,
             "stop_when": self.stop_when,
             "parallel_tools": self.parallel_tools,

@@ -11,7 +11,9 @@ from milepost.core.errors import InvalidError
 from milepost.core.events import InputMessage
 from milepost.core.json import clean_text
 from milepost.core.messages import Image, Message
+from milepost.memory.conversation import Conversation
 from milepost.runtime.images import ImageUrl
+from milepost.runtime.means import Recall
 from milepost.runtime.spec import first_fault
 
 URL_SHOWN_CHARS_MAX = 60
@@ -39,7 +41,8 @@ class RunOptions(TypedDict, total=False):
     `response_format` takes the place of the agent's own. `stream_handler` is called with the pieces
     of the answer as they come. `parent_run_id` and `trace_metadata` go into the trace, and tools
     know for which `user` they act. The run ends after `deadline_s`; without `cache` no reply is
-    looked up.
+    looked up. It goes on in a `conversation`, if one is given, and waits for its turn there. What
+    is in `knowledge` and fits it is told to it.
     """
 
     response_format: ResponseFormat | None
@@ -49,6 +52,8 @@ class RunOptions(TypedDict, total=False):
     deadline_s: float | None
     cache: bool
     trace_metadata: Mapping[str, str]
+    conversation: Conversation | None
+    knowledge: Recall | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +67,16 @@ class Options:
     deadline_s: float | None = None
     cache: bool = True
     trace_metadata: Mapping[str, str] = field(default_factory=dict)
+    conversation: Conversation | None = None
+    knowledge: Recall | None = None
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None and not self.deadline_s > 0:
             raise InvalidError(f"deadline_s is {self.deadline_s}; give it more than 0 seconds")
+        if self.conversation is not None and not isinstance(self.conversation, Conversation):
+            raise TypeError(f"{self.conversation!r} is no Conversation; make one, and hand it in")
+        if self.knowledge is not None and not callable(getattr(self.knowledge, "context", None)):
+            raise TypeError(f"{self.knowledge!r} is no Knowledge; make one, and hand it in")
 
 
 def options_of(given: RunOptions) -> Options:
@@ -77,14 +88,14 @@ def options_of(given: RunOptions) -> Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class Spoken:
     """What was said before, and what is said now."""
 
     before: tuple[Message, ...]
     now: tuple[InputMessage, ...]
 
 
-def conversation(said: Messages) -> Conversation:
+def conversation(said: Messages) -> Spoken:
     """Return the conversation; raise `InvalidError` for one that the agent cannot answer.
 
     What came before is all up to the last answer.
@@ -100,7 +111,7 @@ def conversation(said: Messages) -> Conversation:
     answers = (at for at in range(len(turns), 0, -1) if turns[at - 1].role in {"assistant", "tool"})
     cut = next(answers, 0)
     now = tuple(InputMessage(turn.role, turn.content, turn.images) for turn in turns[cut:])
-    return Conversation(_answered(turns[:cut]), now)
+    return Spoken(_answered(turns[:cut]), now)
 
 
 def _message(said: str | Said | Mapping[str, object] | Message) -> Message:

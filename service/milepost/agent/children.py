@@ -88,6 +88,12 @@ class InProcessChildren:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
+    async def call_off(self, _claim: Claim, state: State, _within_s: float) -> frozenset[str]:
+        """Cancel what runs still; return the runs that are over."""
+        await self.stop()
+        going_on = {task.get_name() for task in self._tasks}
+        return state.open_children - going_on
+
     async def part(self, _claim: Claim, _state: State) -> None:
         """Stop the runs that nobody waits for any more."""
         await self.stop()

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from milepost.core.agents import Agent
+from milepost.core.agents import Agent, Memory
 from milepost.core.errors import ConfigurationError, InvalidError, ToolValidationError
 from milepost.core.guardrails import Guardrails
 from milepost.guardrails.verdicts import Rail
@@ -43,6 +43,7 @@ def written(described: Mapping[str, object], tools: Iterable[Tool]) -> Written:
     except ValidationError as error:
         where, why = first_fault(error)
         raise ConfigurationError(f"agent {name!r}: {'.'.join(where)}: {why}") from error
+    _check_memory(agent.memory, f"agent {name!r}")
     if agent.guardrails:
         _check_rails(agent.guardrails, rails, f"agent {name!r}")
     return Written(agent, registry, rails)
@@ -51,7 +52,8 @@ def written(described: Mapping[str, object], tools: Iterable[Tool]) -> Written:
 def models_of(agent: Agent) -> tuple[str, ...]:
     """Return all models that the agent may ask, each `provider/model`."""
     coherence = agent.guardrails.coherence if agent.guardrails else None
-    others = (agent.compression, coherence)
+    summarize = agent.memory.summarize if agent.memory else None
+    others = (agent.compression, summarize, coherence)
     return (agent.model, *agent.fallbacks, *(each.model for each in others if each))
 
 
@@ -87,6 +89,16 @@ def _registry(tools: Iterable[Tool]) -> Registry:
         return Registry(tools)
     except ToolValidationError as error:
         raise ConfigurationError(str(error)) from error
+
+
+def _check_memory(memory: Memory | None, whose: str) -> None:
+    """What is learned of conversations is kept in the service's database, and here is none."""
+    for name in ("extract", "recall"):
+        if memory is not None and getattr(memory, name) is not None:
+            raise ConfigurationError(
+                f"{whose}: memory.{name}: only agents of the service learn by themselves; in"
+                " process hand a Knowledge to its runs: run(..., knowledge=known)"
+            )
 
 
 def _check_rails(guardrails: Guardrails, rails: Mapping[str, Rail], whose: str) -> None:

@@ -17,6 +17,8 @@ from milepost.core.events import (
     GuardrailTriggered,
     InputScreened,
     LoopDetected,
+    MemorySummarized,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
@@ -91,6 +93,8 @@ class Narration:
                 yield self._call(event)
             case ToolResultCompressed():
                 yield from self._compressed(event)
+            case MemoryTrimmed() | MemorySummarized():
+                yield from self._trimmed(event)
             case InputScreened(usage=usage) | ToolCallScreened(usage=usage):
                 yield from self._spend(self._model, usage)
             case _:
@@ -207,6 +211,12 @@ class Narration:
         after = len(event.content)
         yield seen.PromptCompressed(self._run_id, event.call_id, event.chars, after, event.fallback)
         yield from self._spend(event.model, event.usage)
+
+    def _trimmed(self, event: MemoryTrimmed | MemorySummarized) -> Iterator[Observation]:
+        yield seen.MemoryTrim(self._run_id, event.messages)
+        if isinstance(event, MemorySummarized):
+            yield seen.MemorySummarize(self._run_id, event.content, event.messages)
+        yield from self._spend(event.model or self._model, event.usage)
 
     def _spend(self, model: str, usage: Usage) -> Iterator[Observation]:
         if usage != Usage():

@@ -356,7 +356,7 @@ class SessionLoad:
 
 @dataclass(frozen=True, slots=True)
 class SessionSave:
-    """A conversation was kept. Nothing is yet: no memory is built into this version."""
+    """What was said is in the conversation that the run was handed: `messages` in all."""
 
     name: ClassVar = "session_save"
     run_id: str
@@ -365,7 +365,7 @@ class SessionSave:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrim:
-    """The oldest messages went out of sight; as for `SessionSave`."""
+    """So many messages fell out of sight."""
 
     name: ClassVar = "memory_trim"
     run_id: str
@@ -374,7 +374,7 @@ class MemoryTrim:
 
 @dataclass(frozen=True, slots=True)
 class MemorySummarize:
-    """Messages out of sight were summarized; as for `SessionSave`."""
+    """What a model tells of messages that fell out of sight."""
 
     name: ClassVar = "memory_summarize"
     run_id: str
@@ -384,7 +384,7 @@ class MemorySummarize:
 
 @dataclass(frozen=True, slots=True)
 class EntityExtraction:
-    """Who and what was spoken of was noted; as for `SessionSave`."""
+    """Who and what was spoken of was noted; only the service notes it so far."""
 
     name: ClassVar = "entity_extraction"
     run_id: str
@@ -394,7 +394,7 @@ class EntityExtraction:
 
 @dataclass(frozen=True, slots=True)
 class KgExtraction:
-    """What holds between them was noted; as for `SessionSave`."""
+    """What holds between them was noted; as for `EntityExtraction`."""
 
     name: ClassVar = "kg_extraction"
     run_id: str

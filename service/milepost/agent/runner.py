@@ -1,10 +1,11 @@
 """What makes runs of one agent, in the place that they share."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from milepost.agent.answer_format import AnswerFormat, answer_format
-from milepost.agent.asking import Conversation, Options
+from milepost.agent.asking import Options, Spoken
 from milepost.agent.children import ChildOrder
 from milepost.agent.ledger import Ledger
 from milepost.agent.observer import Observer
@@ -13,6 +14,7 @@ from milepost.agent.running import Order, Plan, Running
 from milepost.agent.stream import OnChunk
 from milepost.agent.telling import Telling
 from milepost.agent.workplace import Workplace
+from milepost.core.errors import InvalidError
 from milepost.core.events import InputMessage
 
 
@@ -35,14 +37,33 @@ class Runner:
 
     async def run(
         self,
-        said: Conversation,
+        said: Spoken,
         options: Options,
         *,
         batch_id: str | None = None,
         child: ChildOrder | None = None,
         on_chunk: OnChunk | None = None,
     ) -> AgentResult:
-        """Run to the end, and count what it took, however it ended."""
+        """Run to the end, and count what it took, however it ended.
+
+        A run of a conversation waits until those before it are over.
+        """
+        talk = options.conversation
+        if talk is not None and said.before:
+            raise InvalidError(
+                "what was said before is in the conversation; hand in what is said now alone"
+            )
+        async with talk.turn() if talk is not None else nullcontext():
+            return await self._run(said, options, batch_id, child, on_chunk)
+
+    async def _run(
+        self,
+        said: Spoken,
+        options: Options,
+        batch_id: str | None,
+        child: ChildOrder | None,
+        on_chunk: OnChunk | None,
+    ) -> AgentResult:
         wanted = options.response_format
         order = Order(
             options=replace(options, trace_metadata={**self.metadata, **options.trace_metadata}),
@@ -61,6 +82,6 @@ class Runner:
                 self.ledger.add(running.log.usage, running.log.events)
 
     async def _start_child(self, order: ChildOrder) -> AgentResult:
-        said = Conversation((), (InputMessage("user", order.task),))
+        said = Spoken((), (InputMessage("user", order.task),))
         options = Options(user=order.user, cache=order.cache)
         return await self.agents[order.tool].run(said, options, child=order)

@@ -2,24 +2,26 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
 from milepost.agent.answer_format import AnswerFormat
 from milepost.agent.approvals import InProcessApprovals
 from milepost.agent.approver import Approver
-from milepost.agent.asking import Conversation, Options
+from milepost.agent.asking import Options, Spoken
 from milepost.agent.children import ChildOrder, InProcessChildren, StartChild
 from milepost.agent.definition import Written
 from milepost.agent.narration import Narration
-from milepost.agent.observations import ToolChunk
+from milepost.agent.observations import SessionSave, ToolChunk
 from milepost.agent.result import AgentResult, Record, result_of
 from milepost.agent.run_log import RunLog
 from milepost.agent.stream import Chunks, OnChunk, StreamChunk
 from milepost.agent.telling import Telling
 from milepost.agent.workplace import Equipment
+from milepost.core.agents import Agent, Memory, Remembered
 from milepost.core.codec import decode
+from milepost.core.context import NOTHING_SEEN, Earlier, Seen
 from milepost.core.events import (
     Failure,
     Parent,
@@ -31,14 +33,16 @@ from milepost.core.events import (
     RunResumed,
     RunStarted,
     RunWaiting,
+    SessionLoaded,
     Terminal,
 )
-from milepost.core.messages import Message
 from milepost.core.rulings import Judge
 from milepost.core.spans import Span
 from milepost.core.state import State, fold
 from milepost.core.usage import Usage
+from milepost.core.window import Place
 from milepost.live.hub import Hub, inbox_bell
+from milepost.memory.conversation import Conversation
 from milepost.runtime.clock import Clock, NewId, now_ms
 from milepost.runtime.drive import drive
 from milepost.runtime.journal import no_export
@@ -110,7 +114,7 @@ class Running:
     """A run, from its beginning to its end. It is cancelled with whoever awaits it."""
 
     def __init__(
-        self, plan: Plan, said: Conversation, order: Order, equipment: Equipment, telling: Telling
+        self, plan: Plan, said: Spoken, order: Order, equipment: Equipment, telling: Telling
     ) -> None:
         self._plan = plan
         self._said = said
@@ -124,6 +128,7 @@ class Running:
         self._approvals = InProcessApprovals(plan.approver, self._judge(), self.log, self._hub)
         self._narration = self._narrating()
         self._broken: Exception | None = None
+        self._seen = NOTHING_SEEN
         self._means = self._equipped(equipment)
         self._listen()
 
@@ -142,17 +147,41 @@ class Running:
         finally:
             await self._approvals.stop()
             await self._children.stop()
+            await self._keep()
             await self._telling.end()
         if self._broken:
             raise self._broken
         return self._made()
 
     async def before(
-        self, _claim: Claim, turns: int, *, begun_only: bool = False
-    ) -> tuple[Message, ...]:
-        """Return what was said before the run: all of it was read by a model."""
+        self, claim: Claim, memory: Memory | None, summary_id: str, *, begun_only: bool = False
+    ) -> Seen:
+        """Return what was said before the run: in its conversation, or as it was handed in."""
+        if self._talk is not None:
+            self._seen = self._talk.seen(memory, summary_id, begun_only=begun_only)
+        else:
+            said = self._said.before
+            loaded = SessionLoaded(claim.turns, len(said), kept_from=str(Place(1, 0)))
+            self._seen = Seen(Earlier(messages=said), loaded)
+        return self._seen
+
+    async def again(self, _claim: Claim, state: State, *, begun_only: bool = False) -> Seen:
+        """Return the same, to a run that goes on."""
         del begun_only
-        return self._said.before if turns else ()
+        context = state.loaded.context if state.loaded else ""
+        earlier = replace(self._seen.earlier, context=context)
+        return replace(self._seen, earlier=earlier, loaded=None)
+
+    async def _keep(self) -> None:
+        """Have what was said in the conversation from now on."""
+        if self._talk is not None and self.log.events:
+            self._talk.keep(self.log.events)
+            saved = SessionSave(self.run_id, len(self._talk))
+            await self._telling.tell([saved])
+
+    @property
+    def _talk(self) -> Conversation | None:
+        return self._order.options.conversation
 
     # --- From the beginning to the end ---
 
@@ -161,7 +190,7 @@ class Running:
         try:
             await self.log.begin(now_ms(), self._queued(), RunStarted(1, WORKER))
             while True:
-                agent = self._plan.written.agent
+                agent = self._agent
                 driven = await drive(self.log.claim(claim), agent, self, self._means)
                 await driven.run()
                 if self.log.change and self.log.change.ends:
@@ -171,6 +200,14 @@ class Running:
             failure = Failure("internal", repr(error))
             await self._close(lambda used: RunFailed(failure, used))
             raise
+
+    @property
+    def _agent(self) -> Agent:
+        """The agent, which is told what is known if there is anything to know."""
+        agent = self._plan.written.agent
+        if self._order.options.knowledge is None:
+            return agent
+        return replace(agent, memory=replace(agent.memory or Memory(), recall=Remembered()))
 
     def _claim(self) -> Claim:
         child = self._order.child
@@ -185,7 +222,7 @@ class Running:
             epoch=0,
             head=0,
             inbox_seq=0,
-            turns=1 if self._said.before else 0,
+            turns=self._turns,
             metadata=orjson.dumps(metadata).decode(),
             trace_parent=child.trace_parent if child else None,
             entries=None,
@@ -209,6 +246,12 @@ class Running:
             parent=self._parent,
             bounds=order.child.bounds if order.child else None,
         )
+
+    @property
+    def _turns(self) -> int:
+        if self._talk is not None:
+            return self._talk.turns
+        return 1 if self._said.before else 0
 
     @property
     def _parent(self) -> Parent | None:
@@ -319,6 +362,7 @@ class Running:
             children=self._children if plan.has_agents else None,
             rails=plan.written.rails,
             rates=equipment.rates,
+            recall=self._order.options.knowledge,
         )
 
     def _judge(self) -> Judge:
@@ -330,7 +374,7 @@ class Running:
         log, parent = self.log, self._parent
         record = Record(
             model=self._plan.written.agent.model,
-            before=self._said.before,
+            before=self._said.before or self._seen.earlier.messages,
             events=tuple(log.events),
             times_ms=tuple(entry.time_ms for entry in log.log),
             spans=tuple(log.spans),

@@ -131,6 +131,9 @@ class Chunks:
     def leave(self, run_id: str) -> None:
         """Nor to leave."""
 
+    async def erase(self, run_ids: Sequence[str]) -> None:
+        """Nor to erase."""
+
 
 class Pending:
     """Chunks that nobody has taken yet. Pieces of one text that wait together become one.

@@ -21,6 +21,8 @@ from milepost.core.events import (
     InputScreened,
     InputScreening,
     LoopDetected,
+    MemorySummarized,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
@@ -49,7 +51,7 @@ StepType = Literal[
     "memory_summarize", "entity_extraction", "kg_extraction", "budget_exceeded", "cancelled",
     "prompt_compressed", "loop_detected", "child_run", "approval",
 ]  # fmt: skip
-"""Steps of a session's memory come once there is one."""
+"""Steps of kinds that no run has yet are there for those who match on all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,8 @@ class _Tracing:
         match event:
             case SessionLoaded(_, messages):
                 self._add("session_load", time_ms, "", {"messages": messages})
+            case MemorySummarized(messages=messages) | MemoryTrimmed(messages=messages):
+                self._add("memory_summarize", time_ms, event.model or "", {"messages": messages})
             case LoopDetected(pattern, tools, count, action):
                 seen: dict[str, Json] = {"tools": [*tools], "count": count, "action": action}
                 self._add("loop_detected", time_ms, pattern, seen)

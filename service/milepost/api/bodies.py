@@ -139,13 +139,13 @@ def parse(kind: type[B], value: Any) -> B:
         raise BodyError(listed, total=len(found)) from error
 
 
-def loads(raw: bytes) -> Any:
+def loads(raw: bytes, values_max: int = BODY_VALUES_MAX) -> Any:
     """Return JSON that can be stored. Raises `InvalidError` for what is none, or cannot be."""
     try:
         value = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError) as error:
         raise InvalidError(f"the body is not JSON: {error}", code="malformed_json") from error
-    _require_few(value)
+    _require_few(value, values_max)
     try:
         cleaned = clean(value)
     except UnencodableError as error:
@@ -172,9 +172,9 @@ def _unstorable() -> InvalidError:
     )
 
 
-def _require_few(value: Any) -> None:
+def _require_few(value: Any, values_max: int) -> None:
     """Raise `InvalidError` for what would keep everybody waiting while it is looked through."""
-    left, unseen = BODY_VALUES_MAX, [value]
+    left, unseen = values_max, [value]
     while unseen:
         inside = unseen.pop()
         if isinstance(inside, dict):
@@ -183,7 +183,7 @@ def _require_few(value: Any) -> None:
             left -= len(inside)
             if left < 0:
                 raise InvalidError(
-                    f"the body has more than {BODY_VALUES_MAX} values", code="body_too_large"
+                    f"the body has more than {values_max} values", code="body_too_large"
                 )
             unseen += inside
 

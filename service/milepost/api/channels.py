@@ -24,7 +24,7 @@ from milepost.core.confirmations import ConfirmationParser
 from milepost.core.errors import InvalidError, MilepostError
 from milepost.core.events import Channel
 from milepost.core.pending import KIND_CHARS_MAX, Said
-from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.live.hub import QUEUE_BELL, inbox_bell, session_bell
 from milepost.providers.direct import written_call
 from milepost.runtime.agent_spec import Metadata
 from milepost.runtime.chat import Message, Place, Standing, Surroundings, Turn, standing, take_in
@@ -221,6 +221,7 @@ class Channels:
                 self._ports.hub.ring(inbox_bell(run_id))
             if turn.queued:
                 self._ports.hub.ring(QUEUE_BELL)
+                self._ports.hub.ring(session_bell(turn.delivery.session_id or ""))
             return turn
         raise AssertionError("the last try either returns or raises")
 

@@ -20,7 +20,10 @@ class EarlierRuns:
         self._definitions = Definitions(store)
 
     async def log(self, row: RunRow) -> tuple[list[LogEntry], bool]:
-        """Return the run's log as far as the bounds allow, and whether that is all of it."""
+        """Return the run's log as far as the bounds allow, and whether that is all of it.
+
+        Raises `ConflictError` if the run has been kept for longer than its log.
+        """
         entries: list[LogEntry] = []
         size = 0
         while (room := min(EVENTS_MAX - len(entries), log.READ_MAX)) > 0 and size < BYTES_MAX:
@@ -28,6 +31,11 @@ class EarlierRuns:
             page = await self._store.read(log.read(row.tenant, row.id, after=after, limit=room))
             entries += page
             size += sum(len(entry.data) for entry in page)
+            if not entries:
+                raise ConflictError(
+                    f"the log of run {row.id} was kept no longer, and only its outcome is left",
+                    code="log_gone",
+                )
             if len(page) < room:
                 return entries, True
         return entries, entries[-1].seq == await self._store.read(log.head(row.tenant, row.id))

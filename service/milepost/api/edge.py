@@ -89,14 +89,17 @@ class Edge:
                 return MilepostError(str(error))
 
     def _methods(self, scope: Scope) -> str:
-        """Return what the path takes: the router's own answer names one route's methods only."""
-        found = {
-            method
+        """Return what the path takes: the router's own answer names one route's methods only.
+
+        Where what ends with a name that may have slashes is one of several, the others are meant.
+        """
+        matching = [
+            route
             for route in self._router.routes
             if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
-            for method in route.methods or ()
-        }
-        return ", ".join(sorted(found))
+        ]
+        meant = [route for route in matching if not route.path.endswith(":path}")] or matching
+        return ", ".join(sorted({method for route in meant for method in route.methods or ()}))
 
     def _request_id(self, sent: bytes) -> str:
         text = sent.decode("latin-1")

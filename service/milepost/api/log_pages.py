@@ -18,10 +18,14 @@ FIRST_EVENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """What comes next in a log; `head` is the log's end, if what was read reached it."""
+    """What comes next in a log; `head` is the log's end, if what was read reached it.
+
+    `over` says that nothing will ever come: the run has ended, and its log may be gone already.
+    """
 
     frames: list[Frame]
     head: int | None
+    over: bool = False
 
 
 class LogPages:
@@ -39,21 +43,26 @@ class LogPages:
         Nothing, if the log ends there. Raises `NotFoundError` if the run is not there any more.
         """
         limit = self._limit
-        entries = await self._store.read(self._read(seq, through, limit))
+        entries, over = await self._store.read(self._read(seq, through, limit))
         if entries:
             average = sum(len(entry.data) for entry in entries) // len(entries) + 1
             self._limit = min(max(PAGE_BYTES // average, 1), log.READ_MAX)
         # A full page says nothing about what comes behind it.
         head = None if len(entries) == limit else entries[-1].seq if entries else seq
-        return LogPage(within_page(frame_of(self._run_id, entry) for entry in entries), head)
+        frames = within_page(frame_of(self._run_id, entry) for entry in entries)
+        return LogPage(frames, head, over)
 
-    def _read(self, seq: int, through: int, limit: int) -> Work[list[LogEntry]]:
-        entries = yield from log.read(
-            self._tenant, self._run_id, after=seq, through=through, limit=limit
-        )
-        if not entries:
-            yield from runs.find(self._tenant, self._run_id)
-        return entries
+    def _read(self, seq: int, through: int, limit: int) -> Work[tuple[list[LogEntry], bool]]:
+        named = {"after": seq, "through": through, "limit": limit}
+        entries = yield from log.read(self._tenant, self._run_id, **named)
+        if entries:
+            return entries, False
+        row = yield from runs.find(self._tenant, self._run_id)
+        if row.ended_ms is None:
+            return [], False
+        # It may have ended since the first look: then there is a last event.
+        entries = yield from log.read(self._tenant, self._run_id, **named)
+        return entries, not entries
 
 
 def frame_of(run_id: str, entry: LogEntry) -> Frame:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.requests import Request
 
 from milepost.api.bodies import Body
@@ -17,12 +17,15 @@ from milepost.core.errors import NotFoundError
 from milepost.core.events import Channel, InputMessage, RunQueued
 from milepost.core.frozen import dataclass
 from milepost.core.messages import Image
+from milepost.live.hub import ring_for, session_bell
 from milepost.runtime.agent_spec import Metadata, ResponseFormatSpec, structured_of
+from milepost.runtime.cancelling import clear_way
 from milepost.runtime.images import ImageUrl
 from milepost.runtime.journal import Ports
+from milepost.runtime.steering import letter_of
 from milepost.store import idempotency
 from milepost.store.new_runs import AgentMovedError
-from milepost.store.records import Entry, NewRun
+from milepost.store.records import Entry, IfActive, NewRun
 from milepost.telemetry.context import TraceContext, request_context
 from milepost.telemetry.export import Exporter
 
@@ -46,13 +49,14 @@ class ImagePart(Body):
 
 
 Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+Parts = Annotated[list[Part], Field(min_length=1, max_length=PARTS_MAX)]
 
 
 class UserMessageBody(Body):
     """What a user says, in pictures too."""
 
     role: Literal["user"]
-    content: str | Annotated[list[Part], Field(min_length=1, max_length=PARTS_MAX)]
+    content: str | Parts
 
     def said(self) -> InputMessage:
         """Return the message as runs keep it; texts that pictures part are parted by a line."""
@@ -107,15 +111,30 @@ class RunCreate(RunOptions):
     stream: bool = False
     on_disconnect: Literal["continue", "cancel"] = "continue"
     delay_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
+    if_active: Literal["enqueue", "reject", "interrupt", "rollback", "steer"] = "enqueue"
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "RunCreate":
+        if self.if_active != "enqueue" and self.delay_s is not None:
+            raise ValueError("if_active is about now, and delay_s about later; choose one of them")
+        given = () if isinstance(self.input, str) else self.input
+        if self.if_active == "steer" and any(each.role != "user" for each in given):
+            raise ValueError("only users' messages can be said to a run; choose another if_active")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
 class MadeRun:
-    """What became of a request: `wanted` is None if an earlier one had made the run."""
+    """What became of a request: `wanted` is None if an earlier one had made the run.
+
+    It is also None where the input was said to a run that was there, by messages of the ids in
+    `steered`.
+    """
 
     run_id: str
     status: str
     wanted: NewRun | None
+    steered: tuple[str, ...] = ()
 
 
 class NewRuns:
@@ -187,6 +206,15 @@ class NewRuns:
         created = await self._ports.store.create(wanted)
         if created.replayed:
             return MadeRun(created.run_id, created.status, None)
+        if created.steered:
+            assert wanted.if_active is not None, "only who wants to is taken for a message"
+            ring_for(self._ports.hub, created.run_id)
+            return MadeRun(created.run_id, created.status, None, wanted.if_active.message_ids)
+        if created.replaces and created.queued:
+            wanted = replace(wanted, queued=created.queued)
+            await clear_way(self._ports, wanted, created.replaces)
+        if not wanted.session_is_new:
+            self._ports.hub.ring(session_bell(wanted.session_id))
         self._export(request, wanted, route)
         return MadeRun(created.run_id, created.status, wanted)
 
@@ -207,6 +235,7 @@ class NewRuns:
             given=messages_of(body.input),
             reason="ready" if scheduled_ms is None else "scheduled",
             deadline_ms=deadline_ms,
+            if_active=None if body.if_active == "enqueue" else body.if_active,
         )
         return NewRun(
             id=run_id,
@@ -220,6 +249,7 @@ class NewRuns:
             user=user,
             metadata=orjson.dumps(body.metadata).decode(),
             lane=body.priority,
+            if_active=self._if_active(body, principal.name),
             created_ms=now,
             scheduled_ms=scheduled_ms,
             deadline_ms=deadline_ms,
@@ -228,6 +258,19 @@ class NewRuns:
             request=idempotent(request, raw),
             scopes=orjson.dumps(sorted(principal.scopes)).decode(),
             made_by=principal.id,
+        )
+
+    def _if_active(self, body: RunCreate, by: str) -> IfActive | None:
+        if body.if_active == "enqueue":
+            return None
+        if body.if_active != "steer":
+            return IfActive(body.if_active, by)
+        messages = [(self._ports.new_id("ste"), each) for each in messages_of(body.input)]
+        return IfActive(
+            "steer",
+            by,
+            said=tuple(letter_of(each, message_id, by) for message_id, each in messages),
+            message_ids=tuple(message_id for message_id, _ in messages),
         )
 
     def trace_parent(self, request: Request, run_id: str) -> str | None:
@@ -257,6 +300,7 @@ def queued_event(  # noqa: PLR0913 - each is a part of the event
     reason: str = "ready",
     deadline_ms: int | None = None,
     channel: Channel | None = None,
+    if_active: str | None = None,
 ) -> RunQueued:
     """Return a run's first event; what its own input and time have to say may come later."""
     return RunQueued(
@@ -271,6 +315,7 @@ def queued_event(  # noqa: PLR0913 - each is a part of the event
         response_format=structured_of(options.response_format),
         cache=options.cache,
         channel=channel,
+        if_active=if_active,
     )
 
 

@@ -9,7 +9,8 @@ import orjson
 from milepost.core.json import Json
 from milepost.live.frames import ephemeral
 from milepost.live.hub import LiveText
-from milepost.runtime.direct import ID_PREFIX
+from milepost.runtime.direct import ID_PREFIX as DIRECT
+from milepost.runtime.memory_runs import ID_PREFIX as MEMORY
 from milepost.runtime.partial_values import partial_value
 from milepost.store import agents, log
 from milepost.store.runs import RunRow
@@ -69,8 +70,10 @@ def is_structured(row: RunRow) -> Work[bool]:
     [queued] = yield from log.read(row.tenant, row.id, limit=1)
     if _format_in(queued.data) is not None:
         return True
-    if row.agent_id.startswith(ID_PREFIX):
+    if row.agent_id.startswith(DIRECT):
         return False
+    if row.agent_id.startswith(MEMORY):
+        return True
     definition = yield from agents.definition(row.tenant, row.agent_id, row.agent_version)
     return _format_in(definition) is not None
 

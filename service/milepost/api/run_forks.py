@@ -1,7 +1,7 @@
 """`POST /v1/runs/{id}/fork`: a new run that goes on from the middle of another one."""
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -21,9 +21,11 @@ from milepost.api.requests import caller, idempotent, principal_of
 from milepost.api.runs_shown import show_run
 from milepost.core.agents import Agent
 from milepost.core.codec import encode
+from milepost.core.context import shown
 from milepost.core.errors import ConflictError, InvalidError
-from milepost.core.events import ForkPoint, RunForked, RunQueued, SessionLoaded, StepStarted
+from milepost.core.events import ForkPoint, RunForked, RunQueued
 from milepost.core.messages import Message
+from milepost.core.state import fold
 from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.agent_spec import Metadata
 from milepost.runtime.claims import claim_of
@@ -168,13 +170,18 @@ class RunForks:
 
     async def _said_before(self, row: RunRow, log: list[Logged]) -> tuple[Message, ...]:
         """Return what the other run's model was shown of its session; a fork has it in its log."""
-        loaded = (each.event.turns for each in log if isinstance(each.event, SessionLoaded))
-        turns = next(loaded, None)
-        if turns is None and not any(isinstance(each.event, StepStarted) for each in log):
-            turns = (await self._ports.store.read(sessions.find(row.tenant, row.session_id))).turns
+        state, claim = fold(each.event for each in log), claim_of(row)
         agent = await self._earlier.own_agent(row)
         guarded = bool(agent.guardrails and agent.guardrails.input)
-        return await self._history.before(claim_of(row), turns or 0, begun_only=guarded)
+        if state.loaded is not None:
+            seen = await self._history.again(claim, state, begun_only=guarded)
+        elif state.step:
+            return ()
+        else:
+            session = await self._ports.store.read(sessions.find(row.tenant, row.session_id))
+            claim = replace(claim, turns=session.turns)
+            seen = await self._history.before(claim, agent.memory, "", begun_only=guarded)
+        return shown(seen.earlier, state.summary)
 
 
 def _entry(forked: RunForked, now_ms: int) -> Entry:

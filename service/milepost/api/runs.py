@@ -45,7 +45,7 @@ from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.cancelling import Cancellation, cancel_run
 from milepost.runtime.journal import Ports
-from milepost.store import log, runs, schema, tool_usage, usage
+from milepost.store import log, runs, tool_usage, usage
 from milepost.store.records import RunFilter
 from milepost.store.runs import Letter, RunRow
 from milepost.store.usage import UsageFilter
@@ -239,7 +239,9 @@ class Runs:
     ) -> Response:
         run_id = made.run_id
         headers = {"Location": f"/v1/runs/{run_id}"}
-        if made.wanted is None:
+        if made.steered:
+            headers["Milepost-Steered"] = ", ".join(made.steered)
+        elif made.wanted is None:
             headers["Idempotency-Replayed"] = "true"
         if body.stream or "text/event-stream" in request.headers.get("accept", ""):
             selection = Selection()
@@ -248,14 +250,14 @@ class Runs:
             answer = self._stream(principal.tenant, run_id, Cursor(), selection, headers)
             if held is not None:
                 answer.release = held.pop_all().close
-            if body.on_disconnect == "cancel":
+            if body.on_disconnect == "cancel" and not made.steered:
                 left = Cancellation(principal.tenant, run_id, principal.name, "its client left")
                 answer.on_gone = partial(cancel_run, self._ports, left)
             return answer.response
         waits_s = wait_s(request)
         if waits_s:
             await await_run(self._ports, principal.tenant, run_id, waits_s)
-        elif made.wanted is not None and made.status in schema.PENDING:
+        elif made.wanted is not None and made.status in {"queued", "scheduled"}:
             return json_response(show_run(runs.new_row(made.wanted, made.status)), 202, headers)
         row = await self._find(principal, run_id)
         status = 200 if waits_s and row.ended_ms is not None else 202

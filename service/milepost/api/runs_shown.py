@@ -21,11 +21,13 @@ def show_run(row: RunRow) -> dict[str, Any]:
         "id": row.id,
         "status": shown_status(row.status),
         "queued_reason": _QUEUED.get(row.status),
+        "queue_position": row.ahead,
         "agent": row.agent,
         "agent_id": row.agent_id,
         "agent_version": row.agent_version,
         "session_id": row.session_id,
         "parent_run_id": row.parent_run_id,
+        "rolled_back_by": row.rolled_back_by,
         "forked_from": None
         if row.forked_from is None
         else {"run_id": row.forked_from, "at_seq": row.forked_seq},

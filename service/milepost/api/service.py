@@ -25,15 +25,24 @@ from milepost.api.edge import Edge
 from milepost.api.grants import Grants
 from milepost.api.keys import Keys
 from milepost.api.links import ApprovalLinks
+from milepost.api.memories import Memories
 from milepost.api.paging import json_response
 from milepost.api.policies import Policies
 from milepost.api.queue import Queue
 from milepost.api.requests import caller
+from milepost.api.retention import Retention
 from milepost.api.run_forks import RunForks
 from milepost.api.run_replays import RunReplays
 from milepost.api.runs import Runs
 from milepost.api.secrets import Secrets
+from milepost.api.session_events import SessionEvents
+from milepost.api.session_exports import SessionExports
+from milepost.api.session_forks import SessionForks
+from milepost.api.session_memory import SessionMemory
+from milepost.api.session_state import SessionStates
 from milepost.api.sessions import Sessions
+from milepost.api.steers import Steers
+from milepost.api.storage import Storage
 from milepost.api.stream import Streams
 from milepost.api.tool_calls import ToolCalls
 from milepost.api.tool_permissions import ToolPermissions
@@ -42,6 +51,7 @@ from milepost.api.tool_sources import ToolSources
 from milepost.api.tools import Tools
 from milepost.api.traces import Traces
 from milepost.api.usage import UsageSums
+from milepost.api.users import Users
 from milepost.api.webhooks import Webhooks
 from milepost.core.confirmations import ConfirmationParser
 from milepost.core.errors import MilepostError
@@ -57,6 +67,7 @@ from milepost.runtime.stored_rates import StoredRates
 from milepost.runtime.tenant_permissions import TenantPermissions
 from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.runtime.toolsets import Toolsets
+from milepost.runtime.vectors import Vectors
 from milepost.store import queue
 from milepost.telemetry.export import Exporter
 from milepost.telemetry.metrics import CONTENT_TYPE
@@ -85,7 +96,9 @@ class ApiParts:
     busy: Callable[[], int]
     parser: ConfirmationParser
     exporter: Exporter | None = None
+    vectors: Vectors | None = None
     service_name: str = "milepost"
+    kept_max_s: float | None = None
 
 
 class Resource(Protocol):
@@ -130,10 +143,17 @@ class Api:
             Agents(parts.ports, parts.toolsets, parts.providers, parts.rails),
             RunReplays(parts.ports, judging, parts.pricing),
             RunForks(parts.ports, parts.exporter),
+            Steers(parts.ports),
             CallLedger(parts.ports),
             Batches(parts.ports, parts.streams),
             ClientTools(parts.ports, parts.toolsets),
             Sessions(parts.ports),
+            SessionEvents(parts.ports, parts.streams),
+            SessionForks(parts.ports),
+            SessionExports(parts.ports),
+            SessionStates(parts.ports),
+            SessionMemory(parts.ports),
+            Memories(parts.ports, parts.vectors),
             ToolPermissions(parts.ports, parts.permissions, parts.toolsets),
             Tools(parts.ports, parts.toolsets),
             ToolCalls(parts.ports, parts.toolsets, parts.exporter),
@@ -150,6 +170,9 @@ class Api:
             Queue(parts.ports, parts.slots, parts.busy),
             Cache(parts.ports, parts.cache),
             Keys(parts.ports, parts.access),
+            Users(parts.ports, parts.access),
+            Retention(parts.ports, parts.kept_max_s),
+            Storage(parts.ports),
             Secrets(parts.ports, parts.vault),
             Webhooks(parts.ports, parts.vault, parts.guard),
             Audit(parts.ports),

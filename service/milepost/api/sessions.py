@@ -1,5 +1,7 @@
 """`/v1/sessions`: conversations, what was said in them, and the runs that they are made of."""
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any
 
 import orjson
@@ -14,6 +16,7 @@ from milepost.api.conditions import amend, etag, is_conditional, require_match
 from milepost.api.paging import (
     allow,
     choice,
+    flag,
     json_response,
     listed,
     metadata,
@@ -24,15 +27,14 @@ from milepost.api.paging import (
 from milepost.api.replays import asked, once
 from milepost.api.requests import caller
 from milepost.api.runs_shown import STATUSES, show_run
-from milepost.live.frames import rfc3339
+from milepost.api.session_shown import ms, show_said, show_session
 from milepost.runtime.agent_spec import Metadata
-from milepost.runtime.conversation import Conversation, Said
+from milepost.runtime.conversation import Choice, Conversation
 from milepost.runtime.journal import Ports
+from milepost.runtime.session_spec import Span, Title
 from milepost.store import runs, sessions
 from milepost.store.records import RunFilter
 from milepost.store.sessions import NewSession, SessionEdit, SessionFilter, SessionRow
-
-Title = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class SessionCreate(Body):
@@ -41,6 +43,8 @@ class SessionCreate(Body):
     user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     title: Title | None = None
     metadata: Metadata = Field(default_factory=dict)
+    ttl_s: Span | None = None
+    keep_s: Span | None = None
 
 
 class SessionChange(Body):
@@ -48,6 +52,9 @@ class SessionChange(Body):
 
     title: Title | None = None
     metadata: Metadata = Field(default_factory=dict)
+    archived: bool = False
+    ttl_s: Span | None = None
+    keep_s: Span | None = None
 
 
 class Sessions:
@@ -82,6 +89,8 @@ class Sessions:
             title=body.title,
             metadata=orjson.dumps(body.metadata).decode(),
             created_ms=self._ports.clock(),
+            ttl_ms=ms(body.ttl_s),
+            keep_ms=ms(body.keep_s),
         )
         made = await self._ports.store.write(
             once(
@@ -97,12 +106,15 @@ class Sessions:
     async def search(self, request: Request) -> Response:
         """List sessions, the newest first."""
         allow(
-            request, "limit", "after", "order", "user", "created_after", "created_before",
-            "metadata",
+            request, "limit", "after", "order", "user", "title", "archived", "forked_from",
+            "created_after", "created_before", "metadata",
         )  # fmt: skip
         principal = caller(request, "runs:read")
         wanted = SessionFilter(
             user=words(request, "user"),
+            title=words(request, "title"),
+            archived=_either(request, "archived"),
+            forked_from=words(request, "forked_from"),
             created_after_ms=moment_ms(request, "created_after"),
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),
@@ -118,7 +130,7 @@ class Sessions:
         return json_response(show_session(row), headers={"ETag": etag(row)})
 
     async def change(self, request: Request) -> Response:
-        """Give the session another title or other metadata."""
+        """Give the session other terms, or put it away: an archived one takes no runs."""
         allow(request)
         principal = caller(request, "runs:write")
         body, _ = await read_body(request, SessionChange)
@@ -136,18 +148,22 @@ class Sessions:
         require_match(request, row)
         expected = row.version if is_conditional(request) else None
         gone = await self._ports.store.write(
-            sessions.delete(row.tenant, row.id, expected_version=expected)
+            sessions.erase(row.tenant, row.id, expected_version=expected)
         )
-        for session_id in gone:
-            await self._ports.shelf.clear(row.tenant, session_id)
+        await self._ports.hub.erase(gone.runs)
+        for session_id in gone.sessions:
+            # What cannot be removed now is written down, and removed later.
+            with suppress(OSError):
+                await self._ports.shelf.clear(row.tenant, session_id)
         return Response(status_code=204)
 
     async def messages(self, request: Request) -> Response:
         """List what was said, in its order."""
-        allow(request, "limit", "after", "order")
+        allow(request, "limit", "after", "order", "run_id", "rolled_back")
         row = await self._find(caller(request, "runs:read"), request)
-        stretch = page(request, order="asc")
-        found = await self._conversation.page(row.tenant, row.id, stretch)
+        stretch, run_id = page(request, order="asc"), words(request, "run_id")
+        rolled_back = flag(request, "rolled_back", default=run_id is not None)
+        found = await self._conversation.page(row, stretch, Choice(run_id, rolled_back))
         return listed(found, stretch, show_said, lambda said: said.place)
 
     async def runs(self, request: Request) -> Response:
@@ -164,44 +180,31 @@ class Sessions:
         return await self._ports.store.read(sessions.find(principal.tenant, session_id))
 
     async def _change(self, row: SessionRow, body: SessionChange) -> SessionRow:
-        named = body.model_fields_set
-        edit = SessionEdit(
-            title=body.title if "title" in named else row.title,
-            metadata=orjson.dumps(body.metadata).decode() if "metadata" in named else row.metadata,
-        )
-        if edit == SessionEdit(row.title, row.metadata):
+        now = self._ports.clock()
+        present = SessionEdit(row.title, row.metadata, row.archived_ms, row.ttl_ms, row.keep_ms)
+        edit = _edited(present, body, now)
+        if edit == present:
             return row
         return await self._ports.store.write(
-            sessions.change(
-                row.tenant, row.id, edit, now_ms=self._ports.clock(), expected_version=row.version
-            )
+            sessions.change(row.tenant, row.id, edit, now_ms=now, expected_version=row.version)
         )
 
 
-def show_session(row: SessionRow) -> dict[str, Any]:
-    """Return the session as clients read it; its version counts the changes made by them."""
-    return {
-        "id": row.id,
-        "user": row.user,
-        "title": row.title,
-        "version": row.version,
-        "runs_ended": row.turns,
-        "created_at": rfc3339(row.created_ms),
-        "updated_at": rfc3339(row.updated_ms),
-        "metadata": orjson.loads(row.metadata),
+def _edited(present: SessionEdit, body: SessionChange, now_ms: int) -> SessionEdit:
+    """Return the session's terms with those that the body names."""
+    wanted: dict[str, Any] = {
+        "title": body.title,
+        "metadata": orjson.dumps(body.metadata).decode(),
+        "archived_ms": (present.archived_ms or now_ms) if body.archived else None,
+        "ttl_ms": ms(body.ttl_s),
+        "keep_ms": ms(body.keep_s),
     }
+    columns = {"archived": "archived_ms", "ttl_s": "ttl_ms", "keep_s": "keep_ms"}
+    named = [columns.get(name, name) for name in body.model_fields_set]
+    return replace(present, **{name: wanted[name] for name in named})
 
 
-def show_said(said: Said) -> dict[str, Any]:
-    """Return a message as clients read it; `tool_call_id` is what a tool's message answers."""
-    message = said.message
-    return {
-        "run_id": said.run_id,
-        "role": message.role,
-        "content": message.content,
-        "tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in message.calls
-        ],
-        "tool_call_id": message.call_id,
-    }
+def _either(request: Request, name: str) -> bool | None:
+    """Return a query parameter that is true, false, or not there."""
+    said = choice(request, name, ("true", "false"))
+    return None if said is None else said == "true"

@@ -56,10 +56,13 @@ class Selection:
 
 
 class Followed(Protocol):
-    """What a stream shows, piece by piece. While a piece is out, `seq` says how far it goes."""
+    """What a stream shows, piece by piece."""
 
-    seq: int
     ended: bool
+
+    @property
+    def seq(self) -> int | str:
+        """How far it goes with the piece that is out: where a client may come back to."""
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield whole frames until the last one."""
@@ -81,6 +84,7 @@ class Tail:
         self.seq = cursor.seq
         self.ended = False
         self.heartbeat_s = HEARTBEAT_S
+        self.within = ""  # What its frames' ids begin with, where it is a part of a longer stream.
         self._store = store
         self._hub = hub
         self._tenant = tenant
@@ -129,7 +133,7 @@ class Tail:
                     self._partials.close()
 
     async def _follow(self, tail: RunTail, woken: asyncio.Event) -> AsyncIterator[bytes]:
-        first = RETRY
+        first = b"" if self.within else RETRY
         while True:
             woken.clear()
             piece, is_more = await self._gather(tail)
@@ -174,6 +178,7 @@ class Tail:
         page = await self._pages.behind(self.seq)
         if page.head is not None:
             tail.know(page.head)
+        self.ended = self.ended or page.over
         return page.frames
 
     def _durable(self, frames: Sequence[Frame]) -> list[bytes]:
@@ -185,7 +190,7 @@ class Tail:
                 self._close_texts(frame)
             self.seq = frame.seq
             if self._selection.has(frame.type):
-                parts.append(frame.sse)
+                parts.append(frame.sse_within(self.within) if self.within else frame.sse)
             if frame.terminal or (self._selection.until_waiting and frame.type == "run.waiting"):
                 self.ended = True
                 break
@@ -258,8 +263,8 @@ class Tail:
     def _delta(self, kind: TextKind, id_: str, offset: int, piece: str) -> bytes:
         data = {_FIELDS[kind]: id_, "offset": offset, "text": piece}
         # Only a message's own text can be resumed in its middle; the others begin again.
-        event_id = f"{self.seq}~{id_}:{offset + len(piece)}" if kind == "message.delta" else None
-        return ephemeral(kind, self.run_id, data, event_id)
+        place = f"{self.within}{self.seq}~{id_}:{offset + len(piece)}"
+        return ephemeral(kind, self.run_id, data, place if kind == "message.delta" else None)
 
 
 class Streams:

@@ -2,9 +2,12 @@
 
 import logging
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+import orjson
 import typer
 
 from milepost.client import BlockingMilepost, Patience
@@ -40,3 +43,24 @@ def pairs(words: Sequence[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{word!r} is not of the form key=value")
         found[key] = value
     return found
+
+
+def text_of(file: str) -> str:
+    """Return what is in a file, or what is piped in for `-`."""
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error}") from error
+
+
+def json_object(text: str, name: str) -> dict[str, object]:
+    """Return a JSON object; refuse what is none."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise typer.BadParameter(f"{name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter(f'{name} is a JSON object, such as \'{{"deny": ["delete_*"]}}\'')
+    return value

@@ -8,10 +8,13 @@ from pathlib import Path
 import typer
 
 from milepost.cli.approvals import app as approvals
-from milepost.cli.flags import DATABASE, SERVER, WORKER, with_settings
+from milepost.cli.flags import CLIENT, DATABASE, SERVER, WORKER, with_settings
+from milepost.cli.garbage import none_expected
 from milepost.cli.key_commands import app as keys
 from milepost.cli.policies import grants, policies
 from milepost.cli.runs import app as runs
+from milepost.cli.sessions import app as sessions
+from milepost.cli.upkeep import erase_user, storage
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
 
@@ -30,6 +33,7 @@ app.add_typer(runs, name="runs")
 app.add_typer(approvals, name="approvals")
 app.add_typer(policies, name="policies")
 app.add_typer(grants, name="grants")
+app.add_typer(sessions, name="sessions")
 app.add_typer(keys, name="keys")
 
 
@@ -65,7 +69,8 @@ def _require_text(words: Sequence[str]) -> None:
 @with_settings(SERVER)
 def serve(settings: Settings) -> None:
     """Serve the API, and drive runs in this process's own slots."""
-    from milepost.cli import serve as serving  # noqa: PLC0415 - a second of imports
+    with none_expected():
+        from milepost.cli import serve as serving  # noqa: PLC0415 - a second of imports
 
     _see_current_folder()
     serving.serve(settings)
@@ -75,7 +80,8 @@ def serve(settings: Settings) -> None:
 @with_settings(WORKER)
 def worker(settings: Settings) -> None:
     """Drive runs beside servers that share the database, without an API."""
-    from milepost.cli import serve as serving  # noqa: PLC0415 - a second of imports
+    with none_expected():
+        from milepost.cli import serve as serving  # noqa: PLC0415 - a second of imports
 
     _see_current_folder()
     serving.work(settings)
@@ -96,6 +102,10 @@ def demo() -> None:
     from milepost.cli.demo import walk  # noqa: PLC0415 - an event loop and a client
 
     walk()
+
+
+app.command()(with_settings(CLIENT)(storage))
+app.command()(with_settings(CLIENT)(erase_user))
 
 
 def _see_current_folder() -> None:

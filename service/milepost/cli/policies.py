@@ -1,13 +1,10 @@
 """`milepost policies` and `milepost grants`: which calls may be made, and who allowed them."""
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
-from milepost.cli.calling import connected
+from milepost.cli.calling import connected, json_object, text_of
 from milepost.cli.flags import CLIENT, with_settings
 from milepost.cli.printing import show_json, show_line, show_table
 from milepost.settings import Settings
@@ -38,7 +35,7 @@ def put(
     if_still: Annotated[int | None, typer.Option(help="only in place of this version")] = None,
 ) -> None:
     """Put another policy in place of the present one, as a whole."""
-    policy = _object(_read(file), file)
+    policy = json_object(text_of(file), file)
     with connected(settings) as milepost:
         show_json(milepost.policies.put(policy, session_id, if_still=if_still).raw)
 
@@ -55,7 +52,7 @@ def check(
     session_id: Annotated[str | None, typer.Option("--session", help="in this session")] = None,
 ) -> None:
     """Say what would become of a call, and why; it is not made. Fails where it is not allowed."""
-    given = _object(arguments, "what the tool would get")
+    given = json_object(arguments, "what the tool would get")
     with connected(settings) as milepost:
         verdict = milepost.policies.check(agent, tool, given, user=user, session_id=session_id)
     show_json(verdict.raw)
@@ -102,22 +99,3 @@ def revoke(
     """Take a grant back: people are asked again."""
     with connected(settings) as milepost:
         show_json(milepost.grants.revoke(grant_id).raw)
-
-
-def _read(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error}") from error
-
-
-def _object(text: str, name: str) -> dict[str, object]:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise typer.BadParameter(f"{name} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise typer.BadParameter(f'{name} is a JSON object, such as \'{{"deny": ["delete_*"]}}\'')
-    return value

@@ -1,6 +1,8 @@
 """How the commands show things: tables and one-line events for people, JSON for programs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -14,6 +16,7 @@ WIDTH_MAX = 100
 _TELLING: Mapping[str, Sequence[str]] = {
     "run.queued": ("agent", "reason"),
     "run.forked": ("run_id", "at_seq"),
+    "run.imported": ("run_id", "status"),
     "run.resumed": ("why",),
     "run.completed": ("finish_reason",),
     "tool_call.requested": ("name", "arguments"),
@@ -88,3 +91,16 @@ def summary(event: Event) -> str:
 
 def _short(value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() else orjson.dumps(value).decode()
+
+
+def show_events(events: Generator[Event, None, None], *, as_json: bool) -> str | None:
+    """Print the events as they come; return the type of the last."""
+    telling, last = Telling(), None
+    with closing(events):
+        for event in events:
+            last = event.type
+            if as_json:
+                show_line(asdict(event))
+            else:
+                telling.show(event)
+    return last

@@ -1,17 +1,13 @@
 """`milepost runs`: start runs, watch them, list them, end them."""
 
 import json
-from collections.abc import Generator
-from contextlib import closing
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from milepost.cli.calling import connected, finite, pairs
 from milepost.cli.flags import CLIENT, with_settings
-from milepost.cli.printing import Telling, show_json, show_line, show_table
-from milepost.client import Event
+from milepost.cli.printing import show_events, show_json, show_line, show_table
 from milepost.client.milepost import PATIENCE
 from milepost.client.runs import ForkOptions, RunFilters, RunOptions, ToolCallFilters
 from milepost.client.shapes import RunStatus, ToolCall, ToolCallState
@@ -62,7 +58,7 @@ def create(  # noqa: PLR0913 - a command's flags
         show_json(run.raw)
         return
     with connected(settings, PATIENCE) as milepost:
-        last = _show(milepost.runs.stream(run.id), as_json=as_json)
+        last = show_events(milepost.runs.stream(run.id), as_json=as_json)
     if last != COMPLETED:
         raise typer.Exit(1)
 
@@ -89,7 +85,7 @@ def tail(  # noqa: PLR0913 - a command's flags
         events = milepost.runs.stream(
             run.id, after=after, types=globs, deltas=deltas, until_waiting=until_waiting
         )
-        _show(events, as_json=as_json)
+        show_events(events, as_json=as_json)
 
 
 @app.command("list")
@@ -214,16 +210,3 @@ def _row_of(call: ToolCall) -> tuple[str, ...]:
     shown = came_to if isinstance(came_to, str) else json.dumps(came_to, ensure_ascii=False)
     tries = str(len(call.attempts))
     return call.call_id, call.tool, call.state, tries, "" if came_to is None else shown
-
-
-def _show(events: Generator[Event, None, None], *, as_json: bool) -> str | None:
-    """Print the events as they come; return the type of the last."""
-    telling, last = Telling(), None
-    with closing(events):
-        for event in events:
-            last = event.type
-            if as_json:
-                show_line(asdict(event))
-            else:
-                telling.show(event)
-    return last

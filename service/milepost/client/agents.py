@@ -17,6 +17,7 @@ class AgentFields(TypedDict, total=False):
     policy: Mapping[str, Any] | None
     limits: Mapping[str, Any]
     cache: Mapping[str, Any] | None
+    memory: Mapping[str, Any] | None
     metadata: Mapping[str, str]
 
 

@@ -12,11 +12,13 @@ from milepost.client.batches import Batches
 from milepost.client.budgets import Budgets
 from milepost.client.channels import Channels
 from milepost.client.grants import Grants
+from milepost.client.memories import Memories
 from milepost.client.milepost import BASE_URL, PATIENCE, Milepost
 from milepost.client.patience import Patience
 from milepost.client.policies import Policies
 from milepost.client.runs import Runs
 from milepost.client.sessions import Sessions
+from milepost.client.users import Users
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -129,6 +131,7 @@ class BlockingRuns(_Blocking[Runs]):
     get = _blocking(Runs.get)
     list = _blocking(Runs.list)
     cancel = _blocking(Runs.cancel)
+    steer = _blocking(Runs.steer)
     fork = _blocking(Runs.fork)
     replay = _blocking(Runs.replay)
     tool_calls = _blocking(Runs.tool_calls)
@@ -192,7 +195,17 @@ class BlockingSessions(_Blocking[Sessions]):
     update = _blocking(Sessions.update)
     delete = _blocking(Sessions.delete)
     messages = _blocking(Sessions.messages)
+    fork = _blocking(Sessions.fork)
+    state = _blocking(Sessions.state)
+    export = _blocking(Sessions.export)
+    import_ = _blocking(Sessions.import_)
+    stream = _iterating(Sessions.stream)
     runs = _blocking(Sessions.runs)
+    summaries = _blocking(Sessions.summaries)
+    revert = _blocking(Sessions.revert)
+    pins = _blocking(Sessions.pins)
+    pin = _blocking(Sessions.pin)
+    unpin = _blocking(Sessions.unpin)
 
 
 class BlockingBudgets(_Blocking[Budgets]):
@@ -206,6 +219,18 @@ class BlockingBudgets(_Blocking[Budgets]):
     delete = _blocking(Budgets.delete)
 
 
+class BlockingMemories(_Blocking[Memories]):
+    """`Memories`, blocking."""
+
+    create = _blocking(Memories.create)
+    get = _blocking(Memories.get)
+    list = _blocking(Memories.list)
+    of_user = _iterating(Memories.of_user)
+    put = _blocking(Memories.put)
+    delete = _blocking(Memories.delete)
+    erase = _blocking(Memories.erase)
+
+
 class BlockingPolicies(_Blocking[Policies]):
     """`Policies`, blocking."""
 
@@ -213,6 +238,17 @@ class BlockingPolicies(_Blocking[Policies]):
     put = _blocking(Policies.put)
     delete = _blocking(Policies.delete)
     check = _blocking(Policies.check)
+
+
+class BlockingUsers(_Blocking[Users]):
+    """`Users`, blocking."""
+
+    erase = _blocking(Users.erase)
+    erasure = _blocking(Users.erasure)
+    erasures = _blocking(Users.erasures)
+    retention = _blocking(Users.retention)
+    keep = _blocking(Users.keep)
+    storage = _blocking(Users.storage)
 
 
 class BlockingGrants(_Blocking[Grants]):
@@ -242,8 +278,10 @@ class BlockingMilepost:
         self.agents = BlockingAgents(self._client.agents, self._loop)
         self.sessions = BlockingSessions(self._client.sessions, self._loop)
         self.budgets = BlockingBudgets(self._client.budgets, self._loop)
+        self.memories = BlockingMemories(self._client.memories, self._loop)
         self.policies = BlockingPolicies(self._client.policies, self._loop)
         self.grants = BlockingGrants(self._client.grants, self._loop)
+        self.users = BlockingUsers(self._client.users, self._loop)
 
     def __enter__(self) -> Self:
         """Give the client itself."""

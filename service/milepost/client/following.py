@@ -162,13 +162,16 @@ class Following(Generic[E]):
         return self._retry_s if retry_after_s is None else retry_after_s
 
     def _is_farewell(self, frame: httpx2.ServerSentEvent) -> bool:
-        """Say whether the server ends this connection, though not the run."""
+        """Say whether the server ends this connection, though no run may end with it."""
         match frame.event:
             case "stream.reconnect":
                 self._asked_s = orjson.loads(frame.data)["data"]["after_ms"] / 1000
                 return True
             case "stream.lagged":
                 self._asked_s = 0.0
+                return True
+            case "stream.idle":
+                self._over = True
                 return True
             case "error":
                 said = orjson.loads(frame.data)

@@ -9,11 +9,13 @@ from milepost.client.batches import Batches
 from milepost.client.budgets import Budgets
 from milepost.client.channels import Channels
 from milepost.client.grants import Grants
+from milepost.client.memories import Memories
 from milepost.client.patience import Patience
 from milepost.client.policies import Policies
 from milepost.client.runs import Runs
 from milepost.client.sessions import Sessions
 from milepost.client.transport import Transport
+from milepost.client.users import Users
 
 BASE_URL = "http://127.0.0.1:8000"
 PATIENCE = Patience()
@@ -45,8 +47,10 @@ class Milepost:
         self.agents = Agents(self._transport)
         self.sessions = Sessions(self._transport)
         self.budgets = Budgets(self._transport)
+        self.memories = Memories(self._transport)
         self.policies = Policies(self._transport)
         self.grants = Grants(self._transport)
+        self.users = Users(self._transport)
 
     async def __aenter__(self) -> Self:
         """Give the client itself."""

@@ -9,6 +9,7 @@ from milepost.client.following import Following, Wanted
 from milepost.client.position import Position
 from milepost.client.shapes import (
     Event,
+    IfActive,
     Page,
     Replay,
     Run,
@@ -34,6 +35,7 @@ class RunOptions(TypedDict, total=False):
     priority: int
     deadline_s: float
     delay_s: float
+    if_active: IfActive
 
 
 class ForkOptions(TypedDict, total=False):
@@ -103,6 +105,12 @@ class Runs:
         """Ask a run to end; one that is over stays as it is."""
         body = {"reason": reason}
         return shaped(Run, await self._transport.post(f"/v1/runs/{quoted(run_id)}/cancel", body))
+
+    async def steer(self, run_id: str, content: str | Sequence[Mapping[str, str]]) -> str:
+        """Say something to a run that is under way, in text or parts; return the message's id."""
+        body = {"content": content}
+        said = await self._transport.post(f"/v1/runs/{quoted(run_id)}/messages", body)
+        return str(said["message_id"])
 
     async def fork(self, run_id: str, at_seq: int, **options: Unpack[ForkOptions]) -> Run:
         """Queue a run that goes on from where another one was behind its event `at_seq`."""

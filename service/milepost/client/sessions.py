@@ -1,9 +1,11 @@
 """`client.sessions`."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from milepost.client.shapes import Page, Run, Session, paged, shaped
+from milepost.client.following import Following
+from milepost.client.session_following import SessionPosition, SessionWanted
+from milepost.client.shapes import Event, Page, Run, Session, paged, shaped
 from milepost.client.transport import Transport, filtered, if_version, quoted
 
 
@@ -12,6 +14,14 @@ class SessionFields(TypedDict, total=False):
 
     title: str | None
     metadata: Mapping[str, str]
+    ttl_s: int | None
+    keep_s: int | None
+
+
+class SessionChanges(SessionFields, total=False):
+    """What only a session that is there may be given: its place in the archive."""
+
+    archived: bool
 
 
 class NewSessionFields(SessionFields, total=False):
@@ -20,10 +30,19 @@ class NewSessionFields(SessionFields, total=False):
     user: str | None
 
 
+class ForkFields(NewSessionFields, total=False):
+    """What only a fork may be given: the last message that it is to share."""
+
+    at: str | None
+
+
 class SessionFilters(TypedDict, total=False):
     """Which sessions a list is to hold, and which stretch of it."""
 
     user: str | None
+    title: str | None
+    archived: bool | None
+    forked_from: str | None
     metadata: Mapping[str, str]
     created_after: str | None
     created_before: str | None
@@ -51,7 +70,7 @@ class Sessions:
         return paged(Session, await self._transport.get("/v1/sessions", filtered(filters)))
 
     async def update(
-        self, session_id: str, *, if_still: int | None = None, **changes: Unpack[SessionFields]
+        self, session_id: str, *, if_still: int | None = None, **changes: Unpack[SessionChanges]
     ) -> Session:
         """Change what is named; with `if_still`, only if that is still the session's version."""
         answer = await self._transport.request(
@@ -67,13 +86,90 @@ class Sessions:
         path = f"/v1/sessions/{quoted(session_id)}"
         await self._transport.request("DELETE", path, headers=if_version(if_still))
 
+    async def fork(self, session_id: str, **fields: Unpack[ForkFields]) -> Session:
+        """Begin a session that shares this one's past up to the message at `at`, or all of it."""
+        path = f"/v1/sessions/{quoted(session_id)}/fork"
+        return shaped(Session, await self._transport.post(path, fields))
+
+    async def state(
+        self, session_id: str, *, at: str | None = None, agent: str | None = None
+    ) -> Mapping[str, Any]:
+        """Return the prompt that ends with the message at `at`, or what the next run's begins with.
+
+        `agent` says whose run that would be; that of the last run, unless said.
+        """
+        path = f"/v1/sessions/{quoted(session_id)}/state"
+        state: Mapping[str, Any] = await self._transport.get(path, {"at": at, "agent": agent})
+        return state
+
+    async def export(self, session_id: str) -> Mapping[str, Any]:
+        """Return the session written down, as `import_` takes it."""
+        path = f"/v1/sessions/{quoted(session_id)}/export"
+        exported: Mapping[str, Any] = await self._transport.get(path)
+        return exported
+
+    async def import_(self, exported: Mapping[str, Any]) -> Session:
+        """Make a session out of one that was exported, here or elsewhere."""
+        return shaped(Session, await self._transport.post("/v1/session_imports", exported))
+
     async def messages(
-        self, session_id: str, *, limit: int | None = None, after: str | None = None
+        self,
+        session_id: str,
+        *,
+        run_id: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
     ) -> Page[Mapping[str, Any]]:
-        """Return what was said, in the order in which it was."""
-        params = {"limit": limit, "after": after}
+        """Return what was said, in the order in which it was; with `run_id` only in that run."""
+        params = {"run_id": run_id, "limit": limit, "after": after}
         page = await self._transport.get(f"/v1/sessions/{quoted(session_id)}/messages", params)
         return Page(tuple(page["data"]), page["has_more"], page["next_cursor"])
+
+    def stream(
+        self,
+        session_id: str,
+        *,
+        after: str | None = None,
+        types: Sequence[str] = (),
+        deltas: bool = True,
+        until_idle: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """Yield what happens in a session, run after run, from the first or behind `after`.
+
+        Broken connections are mended on the way: nothing is lost and nothing comes twice.
+        `until_idle` ends the stream where no run is under way or waits for its turn.
+        """
+        wanted = SessionWanted(types, deltas, until_idle)
+        path = f"/v1/sessions/{quoted(session_id)}/events"
+        return Following(self._transport, path, wanted, SessionPosition(after)).events()
+
+    async def summaries(
+        self, session_id: str, *, limit: int | None = None, after: str | None = None
+    ) -> Page[Mapping[str, Any]]:
+        """Return what fell out of sight and what is told of it, the newest first."""
+        params = {"limit": limit, "after": after}
+        page = await self._transport.get(f"/v1/sessions/{quoted(session_id)}/summaries", params)
+        return Page(tuple(page["data"]), page["has_more"], page["next_cursor"])
+
+    async def revert(self, session_id: str, summary_id: str) -> None:
+        """Have messages shown again that fell out of sight; the newest summary goes first."""
+        path = f"/v1/sessions/{quoted(session_id)}/summaries/{quoted(summary_id)}"
+        await self._transport.request("DELETE", path)
+
+    async def pins(self, session_id: str) -> Sequence[str]:
+        """Return the places of the pinned messages."""
+        found = await self._transport.get(f"/v1/sessions/{quoted(session_id)}/pins")
+        return tuple(found["data"])
+
+    async def pin(self, session_id: str, place: str) -> None:
+        """Have a message shown to every run, wherever its window begins."""
+        path = f"/v1/sessions/{quoted(session_id)}/messages/{quoted(place)}/pin"
+        await self._transport.request("PUT", path)
+
+    async def unpin(self, session_id: str, place: str) -> None:
+        """Leave a message to the window again."""
+        path = f"/v1/sessions/{quoted(session_id)}/messages/{quoted(place)}/pin"
+        await self._transport.request("DELETE", path)
 
     async def runs(
         self, session_id: str, *, limit: int | None = None, after: str | None = None

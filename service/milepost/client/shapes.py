@@ -9,6 +9,7 @@ T = TypeVar("T")
 RunStatus = Literal[
     "queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled", "expired"
 ]
+IfActive = Literal["enqueue", "reject", "interrupt", "rollback", "steer"]
 ToolCallState = Literal[
     "requested", "waiting", "started", "completed", "failed", "denied", "interrupted", "unknown"
 ]
@@ -21,6 +22,8 @@ Decision = Literal["approve", "deny", "happened", "not_happened", "stop"]
 Verdict = Literal["allow", "ask", "deny", "invalid"]
 BudgetScope = Literal["tenant", "user", "agent", "session"]
 BudgetPeriod = Literal["total", "hour", "day", "month"]
+MemoryScope = Literal["session", "user", "agent", "tenant"]
+MemoryKind = Literal["entity", "relation", "fact", "log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Run:
     error: Mapping[str, Any] | None
     waiting_for: Mapping[str, Any] | None
     metadata: Mapping[str, str]
+    queue_position: int | None
+    rolled_back_by: str | None
     raw: Mapping[str, Any]
 
     @property
@@ -232,6 +237,11 @@ class Session:
     runs_ended: int
     created_at: str
     updated_at: str
+    archived: bool
+    ttl_s: int | None
+    expires_at: str | None
+    keep_s: int | None
+    forked_from: Mapping[str, str] | None
     metadata: Mapping[str, str]
     raw: Mapping[str, Any]
 
@@ -266,6 +276,29 @@ class BudgetCounter:
     spent: Mapping[str, Any]
     reserved: Mapping[str, Any]
     remaining: Mapping[str, Any]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Something that was learned: what it says, whose it is, and in `source` where it was said."""
+
+    id: str
+    scope: MemoryScope
+    owner: str | None
+    kind: MemoryKind
+    subject: str | None
+    predicate: str | None
+    object: str | None
+    content: str | None
+    attributes: Mapping[str, str]
+    mentions: int
+    user: str | None
+    source: Mapping[str, Any]
+    version: int
+    created_at: str
+    updated_at: str
+    mentioned_at: str
     raw: Mapping[str, Any]
 
 
@@ -310,6 +343,35 @@ class Grant:
     revoked_by: str | None
     revoked_at: str | None
     active: bool
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """All that there is of a user, on its way out; `user` is None once it is gone."""
+
+    id: str
+    status: Literal["running", "completed"]
+    user: str | None
+    stage: str
+    erased: Mapping[str, int]
+    asked_by: str
+    created_at: str
+    ended_at: str | None
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """How many seconds things are kept; None is for good."""
+
+    runs_s: int | None
+    events_s: int | None
+    artifacts_s: int | None
+    traces_s: int | None
+    memories_s: int | None
+    installation: Mapping[str, float | None]
+    updated_at: str | None
     raw: Mapping[str, Any]
 
 

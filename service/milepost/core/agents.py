@@ -6,6 +6,7 @@ from typing import Literal
 
 from milepost.core.guardrails import Guardrails
 from milepost.core.json import Json
+from milepost.core.memories import SCOPES, MemoryScope
 from milepost.core.policy import Policy
 
 LoopAction = Literal["warn", "stop"]
@@ -99,6 +100,56 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """How much of a session a run is shown: so many messages, so many tokens, or what comes first.
+
+    None: no bound of that kind.
+    """
+
+    messages: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summarize:
+    """What falls out of the window is told in a few sentences by `model`."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """What is learned of each run once it is over, by which model, and whose memory it becomes."""
+
+    model: str
+    entities: bool = True
+    relations: bool = True
+    facts: bool = True
+    scope: MemoryScope = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Of whose memories a run is told, and of how many days the log: today is one."""
+
+    scopes: tuple[MemoryScope, ...] = SCOPES
+    recent_days: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What an agent's runs know of what was said before them, and what is learned of them.
+
+    `recall` is None where runs are told of nothing.
+    """
+
+    window: Window | None = None
+    summarize: Summarize | None = None
+    extract: Extract | None = None
+    recall: Remembered | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One version of an agent. It never changes: a change makes the next version.
 
@@ -126,6 +177,7 @@ class Agent:
     loop_detection: LoopDetection | None = None
     stop_when: tuple[StopRule, ...] = ()
     guardrails: Guardrails | None = None
+    memory: Memory | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property

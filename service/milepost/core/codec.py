@@ -22,6 +22,8 @@ from milepost.core.events import (
     Output,
     Parent,
     RunWaiting,
+    StoppedWork,
+    Stretch,
 )
 from milepost.core.messages import Image, Message, Sealed, ToolCall
 from milepost.core.usage import NANOS_PER_MICRO, Usage
@@ -125,6 +127,7 @@ _sealed = _record(Sealed)
 _forked_call = _record(ForkedCall)
 _message = _record(Message)
 _call = _record(ToolCall)
+_work = _record(StoppedWork)
 _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "usage": usage_read,
     "below": usage_read,
@@ -137,14 +140,27 @@ _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "bounds": _bounds,
     "tools": tuple,
     "sealed": lambda value: tuple(map(_sealed, value)),
+    "images": lambda value: tuple(map(_image, value)),
+    "message_ids": tuple,
+    "replaces": tuple,
+    "work": lambda value: tuple(map(_work, value)),
     "pending": tuple,
     "stopped": tuple,
     "coerced": tuple,
     "approvers": tuple,
+    "summaries": tuple,
+    "pins": tuple,
+    "trimmed": _record(Stretch),
     "forked_from": _record(ForkPoint),
     "conversation": lambda value: tuple(map(_turn, value)),
     "calls": lambda value: tuple(map(_forked, value)),
 }
+
+
+def message_read(shown: Mapping[str, Any]) -> Message:
+    """Return the message that was written as JSON, field by field."""
+    message: Message = _turn(shown)
+    return message
 
 
 def _said(value: Any) -> Any:

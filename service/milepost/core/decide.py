@@ -20,6 +20,7 @@ from milepost.core.effects import (
     Park,
     Record,
     ScreenInput,
+    SummarizeHistory,
 )
 from milepost.core.events import (
     ApprovalWithdrawn,
@@ -27,6 +28,8 @@ from milepost.core.events import (
     Event,
     Failure,
     LoopDetected,
+    MemorySummarizing,
+    MemoryTrimmed,
     MessageAborted,
     ModelRetried,
     Output,
@@ -34,8 +37,10 @@ from milepost.core.events import (
     RunExpired,
     RunFailed,
     RunIncomplete,
+    SteerApplied,
     StepCompleted,
     StepStarted,
+    Stretch,
     StructuredRetried,
     ToolCallDenied,
     ToolCallFailed,
@@ -83,12 +88,23 @@ def _decide_step(state: State, rules: Rules) -> tuple[Effect, ...]:
     if state.exceeded:
         return (End(RunIncomplete("budget", Output(state.text), state.usage)),)
     if state.step_open and state.replied:
-        return (_answer(state, rules.answer),)
+        # Whoever said something meanwhile has not been answered yet.
+        return (_close_step(state) if state.steers else _answer(state, rules.answer),)
     if rules.screens_input and not state.screened:
         return () if state.screening else (ScreenInput(),)
     if state.blocked is not None:
         return (End(RunIncomplete("guardrail", Output(""), state.usage)),)
+    if state.trim is not None:
+        return () if state.summarizing else (_trim(state.trim, rules.summarizer),)
     return _decide_message(state, rules)
+
+
+def _trim(trim: Stretch, summarizer: str | None) -> Effect:
+    """Write down what falls out of sight, and have a model tell of it first, if one is to."""
+    stretch = (trim.id, trim.first, trim.last, trim.messages)
+    if summarizer is None:
+        return Record((MemoryTrimmed(*stretch),))
+    return SummarizeHistory(MemorySummarizing(*stretch, summarizer))
 
 
 def _limit_reached(state: State, rules: Rules, now_ms: int) -> str | None:
@@ -103,7 +119,8 @@ def _limit_reached(state: State, rules: Rules, now_ms: int) -> str | None:
 def _decide_calls(state: State, rules: Rules) -> tuple[Effect, ...]:
     calls = state.calls.values()
     if any(call.terminal for call in calls):
-        return _wind_down(state, rules, SKIPPED, _with_result(state, rules))
+        end = _close_step(state) if state.steers else _with_result(state, rules)
+        return _wind_down(state, rules, SKIPPED, end)
     if state.exceeded:
         return _wind_down(state, rules, UNAFFORDABLE, _over_budget(state))
     if rules.routing_only:
@@ -112,8 +129,12 @@ def _decide_calls(state: State, rules: Rules) -> tuple[Effect, ...]:
     if effects := tuple(effect for effect in decisions if effect):
         return _within_bound(effects, state, rules.limits.max_tool_calls)
     if all(call.status is CallStatus.DONE for call in calls):
-        return (Record((StepCompleted(state.step),)),)
+        return (_close_step(state),)
     return _park(state)
+
+
+def _close_step(state: State) -> Record:
+    return Record((StepCompleted(state.step),))
 
 
 def _next_calls(state: State, rules: Rules) -> Iterator[OpenCall]:
@@ -150,8 +171,8 @@ def _begins(effect: Effect) -> bool:
             return False
 
 
-def _wind_down(state: State, rules: Rules, why: Failure, end: End) -> tuple[Effect, ...]:
-    """Bring the step to its end, and then the run, once what has begun has come to its own.
+def _wind_down(state: State, rules: Rules, why: Failure, end: End | Record) -> tuple[Effect, ...]:
+    """Bring the step to its `end`, once what has begun has come to its own.
 
     What has not begun is skipped: a vendor refuses a conversation with a call left unanswered.
     """
@@ -202,7 +223,7 @@ def _route(state: State, rules: Rules) -> tuple[Effect, ...]:
     if looks:
         return tuple(looks)
     closed.append(StepCompleted(state.step))
-    if not chosen:
+    if not chosen or state.steers:
         return (Record(tuple(closed)),)
     output = Output(state.text, {"calls": chosen})
     return (End(RunCompleted(output, state.usage, "routed"), tuple(closed)),)
@@ -250,8 +271,11 @@ def _park(state: State) -> tuple[Effect, ...]:
 def _decide_message(state: State, rules: Rules) -> tuple[Effect, ...]:
     if checked := _check_bounds(state, rules):
         return checked
-    if state.failure:
-        return _decide_retry(state, state.failure, rules)
+    retried = _decide_retry(state, state.failure, rules) if state.failure else ()
+    if state.steers and not any(isinstance(effect, End) for effect in retried):
+        return (Record((SteerApplied(tuple(each.message_id for each in state.steers)),)),)
+    if retried:
+        return retried
     if not state.step_open and state.step - state.steps_before >= rules.limits.max_steps:
         return (End(RunIncomplete("max_steps", Output(state.text), state.usage)),)
     if not state.step_open and (circle := _circle(state, rules)):

@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping
 
-from milepost.core.events import ApprovalKind, Event, Terminal, ToolResultCompressing, WaitCause
+from milepost.core.events import (
+    ApprovalKind,
+    Event,
+    MemorySummarizing,
+    Terminal,
+    ToolResultCompressing,
+    WaitCause,
+)
 from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
@@ -20,6 +27,13 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class ScreenInput:
     """Have the guardrails look at the input, in a log that says so already."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizeHistory:
+    """Ask a model what is to be told of messages out of sight, in a log that says so already."""
+
+    opening: MemorySummarizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +131,7 @@ class End:
 Effect = (
     Record
     | ScreenInput
+    | SummarizeHistory
     | ScreenCall
     | CountCall
     | CheckCall

@@ -21,11 +21,12 @@ from milepost.core.usage import Usage
 
 WaitCause = Literal["approval", "client_tool", "child_run", "operator"]
 ResumeWhy = Literal[
-    "approval", "client_tool", "child_run", "crash", "outage", "drain", "cancel", "retry"
+    "approval", "client_tool", "child_run", "crash", "outage", "drain", "cancel", "retry", "steer"
 ]
 ApprovalAnswer = Literal["approve", "deny", "happened", "not_happened", "stop"]
 ApprovalKind = Literal["call", "outcome"]
 Found = Literal["found", "absent", "unknown"]
+Stopping = Literal["closed", "cancelled", "killed", "left"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class RunQueued:
     `response_format` takes the place of the agent's own; without `cache` no reply is looked up.
     `parent` is the call that started the run, `bounds` what that call's run leaves it.
     `forked_from` is set for a run that goes on from the middle of another one.
-    `channel` is the chat that its user can be asked in.
+    `channel` is the chat that its user can be asked in. `if_active` is what it did about the runs
+    of its session that were not over, and `replaces` are those that it told to stop.
     """
 
     type: ClassVar = "run.queued"
@@ -109,6 +111,8 @@ class RunQueued:
     bounds: Bounds | None = None
     forked_from: ForkPoint | None = None
     channel: Channel | None = None
+    if_active: str | None = None
+    replaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,20 @@ class RunForked:
     calls: tuple[ForkedCall, ...] = ()
     guarded: Mapping[str, str] = field(default_factory=dict)
     trace_parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunImported:
+    """The run was done elsewhere, and what was said in it was brought here; nothing of it was done.
+
+    There it was known as `run_id`, and ended as `status` at `ended_at`.
+    """
+
+    type: ClassVar = "run.imported"
+    run_id: str
+    status: str
+    ended_at: str
+    conversation: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +262,34 @@ class RunFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedWork:
+    """What a run had in hand when it was cancelled, and how it was stopped, at Unix time `at_ms`.
+
+    A message is `closed`: its stream is. Calls are `cancelled`, or `killed` with their process, and
+    so are the runs that they started. What is `left` could not be stopped: `why` says it.
+    """
+
+    kind: Literal["message", "tool_call", "child_run"]
+    id: str
+    name: str
+    how: Stopping
+    why: str | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunCancelled:
-    """The run was stopped on request; `stopped` names what was in hand."""
+    """The run was stopped on request; `stopped` names what was in hand and may have acted.
+
+    `work` says what became of each; logs of earlier versions don't.
+    """
 
     type: ClassVar = "run.cancelled"
     by: str
     reason: str | None
     stopped: tuple[str, ...]
     usage: Usage
+    work: tuple[StoppedWork, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +302,94 @@ class RunExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Messages of a session that fall out of sight: from `first` through `last`, both `turn.index`.
+
+    `id` is what is told of them, once it is.
+    """
+
+    id: str
+    first: str
+    last: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionLoaded:
-    """The run sees the first `turns` ended runs of its session, `messages` messages in all."""
+    """What the run sees of its session, whose first `turns` runs had ended: `messages` messages.
+
+    They begin with the one at `kept_from`; None in logs of earlier versions, which showed the last
+    hundred runs. Before them stand `summaries` and the messages pinned at `pins`, behind them
+    `context`, which is what was remembered for this run. `trimmed` falls out of sight with it.
+    """
 
     type: ClassVar = "session.loaded"
     turns: int
     messages: int
+    context: str = ""
+    kept_from: str | None = None
+    summaries: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+    trimmed: Stretch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySummarizing:
+    """A model is about to be asked what is to be told of messages that fall out of sight."""
+
+    type: ClassVar = "memory.summarizing"
+    id: str
+    first: str
+    last: str
+    messages: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySummarized:
+    """What runs are told from now on of the session's messages from `first` through `last`."""
+
+    type: ClassVar = "memory.summarized"
+    id: str
+    first: str
+    last: str
+    messages: int
+    model: str
+    content: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrimmed:
+    """Messages of the session fell out of sight, and nothing is told of them.
+
+    `error` says why `model` told nothing, where it was to.
+    """
+
+    type: ClassVar = "memory.trimmed"
+    id: str
+    first: str
+    last: str
+    messages: int
+    model: str | None = None
+    error: Failure | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryExtracted:
+    """What the run `of_run` teaches has become memories: how much of each, log's lines as facts.
+
+    `pruned` is how much older was forgotten for it; `reason` says why nothing was kept.
+    """
+
+    type: ClassVar = "memory.extracted"
+    of_run: str
+    entities: int = 0
+    relations: int = 0
+    facts: int = 0
+    pruned: int = 0
+    reason: Literal["no_user", "run_gone"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +410,30 @@ class InputScreened:
     blocked: str | None = None
     input: tuple[InputMessage, ...] | None = None
     usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class SteerReceived:
+    """Somebody said something while the run was under way; the model reads it at its next step.
+
+    `screened`: the agent's guardrails have looked at it, and `blocked` says why nobody reads it.
+    """
+
+    type: ClassVar = "steer.received"
+    message_id: str
+    content: str
+    images: tuple[Image, ...] = ()
+    by: str = ""
+    screened: bool = False
+    blocked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SteerApplied:
+    """What was said meanwhile stands in the conversation from here on, in this order."""
+
+    type: ClassVar = "steer.applied"
+    message_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -740,6 +884,7 @@ Terminal = RunCompleted | RunIncomplete | RunFailed | RunCancelled | RunExpired
 Event = (
     RunQueued
     | RunForked
+    | RunImported
     | RunStarted
     | RunResumed
     | RunRetrying
@@ -749,8 +894,14 @@ Event = (
     | RunRetried
     | Terminal
     | SessionLoaded
+    | MemorySummarizing
+    | MemorySummarized
+    | MemoryTrimmed
+    | MemoryExtracted
     | InputScreening
     | InputScreened
+    | SteerReceived
+    | SteerApplied
     | StepStarted
     | StepCompleted
     | MessageStarted

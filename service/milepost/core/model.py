@@ -41,7 +41,8 @@ class ModelRequest:
     """Everything that shapes a reply. `None` means "not sent": the vendor's own default holds.
 
     `response_format` is there where the vendor shall hold its answer to a schema itself.
-    `reasoning_effort` is how long the model thinks, in the words of its vendor.
+    `reasoning_effort` is how long the model thinks, in the words of its vendor. `user` shapes
+    nothing: it says whose words these are, for whoever keeps what comes of them.
     """
 
     tenant: str
@@ -56,6 +57,7 @@ class ModelRequest:
     reasoning_effort: str | None = None
     parallel_tools: bool | None = None
     response_format: ResponseFormat | None = None
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ class Rules:
 
     `unpriced` names the model if nobody knows what it costs; `repeat_allowed` are the tools that
     may be called again and again; `active_deadline_ms` (Unix time) bounds the work itself.
+    `summarizer` is the model that tells of what falls out of sight, if one does.
     """
 
     judge: Judge
@@ -121,4 +122,5 @@ class Rules:
     screens_calls: bool = False
     unpriced: str | None = None
     active_deadline_ms: int | None = None
+    summarizer: str | None = None
     on_unknown: Callable[[ToolCall], OnUnknown | None] = unsaid

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from functools import reduce
+from itertools import takewhile
 
 import orjson
 
@@ -32,6 +33,10 @@ from milepost.core.events import (
     InputScreened,
     InputScreening,
     LoopDetected,
+    MemoryExtracted,
+    MemorySummarized,
+    MemorySummarizing,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
@@ -47,6 +52,7 @@ from milepost.core.events import (
     RunFailed,
     RunFailing,
     RunForked,
+    RunImported,
     RunIncomplete,
     RunQueued,
     RunResumed,
@@ -55,8 +61,11 @@ from milepost.core.events import (
     RunStarted,
     RunWaiting,
     SessionLoaded,
+    SteerApplied,
+    SteerReceived,
     StepCompleted,
     StepStarted,
+    Stretch,
     StructuredRetried,
     ToolCallChecked,
     ToolCallCompleted,
@@ -146,8 +155,13 @@ class State:
     and by the runs below it that are over; `children` is what these have used. `open_children` are
     the runs that it started and that are not over.
 
+    `trim` is what falls out of sight with this run, until something is told of it: `summary`.
+
     A fork begins with `inherited` messages and `steps_before` steps that were another run's, and
     asks before a call whose digest is `guarded`.
+
+    `steers` is what was said since the run began and no model has read yet, `steered` the ids of
+    all that was.
     """
 
     messages: tuple[Message, ...] = ()
@@ -155,7 +169,10 @@ class State:
     deadline_ms: int | None = None
     attempt: int = 0
     crashes: int = 0  # In a row, without anything achieved in between.
-    history_turns: int | None = None
+    loaded: SessionLoaded | None = None
+    trim: Stretch | None = None
+    summarizing: bool = False
+    summary: str = ""
     step: int = 0
     step_open: bool = False
     replied: bool = False
@@ -189,6 +206,8 @@ class State:
     inherited: int = 0
     steps_before: int = 0
     guarded: Mapping[str, str] = field(default_factory=dict)
+    steers: tuple[SteerReceived, ...] = ()
+    steered: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -236,6 +255,8 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             )
         case RunForked():
             return _fork(state, event)
+        case RunImported():
+            return _import(state, event)
         case RunStarted():
             return replace(state, attempt=event.attempt)
         case RunResumed():
@@ -250,8 +271,16 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return replace(state, failing=error)
         case RunCompleted() | RunIncomplete() | RunFailed() | RunCancelled() | RunExpired():
             return replace(state, ended=True, waiting=False)
-        case SessionLoaded(turns):
-            return replace(state, history_turns=turns)
+        case SessionLoaded():
+            return replace(state, loaded=event, trim=event.trimmed)
+        case MemorySummarizing():
+            return replace(state, summarizing=True)
+        case MemorySummarized() | MemoryTrimmed():
+            return _trim(state, event)
+        case SteerReceived():
+            return _hear(state, event)
+        case SteerApplied():
+            return _turn_to(state, event)
         case InputScreening():
             return replace(state, screening=True)
         case InputScreened():
@@ -325,6 +354,7 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             | Custom()
             | GuardrailTriggered()
             | ApprovalEscalated()
+            | MemoryExtracted()
         ):
             return state
 
@@ -337,10 +367,18 @@ def told(result: Json) -> str:
 
 
 def transcript(state: State) -> tuple[Message, ...]:
-    """Return all that was said in the run, the present step's results included, none left open."""
-    if not state.calls:
-        return state.messages
-    return (*state.messages, *_results(state.calls))
+    """Return all that was said in the run, the present step's results included, none left open.
+
+    What no model was told any more stands behind the end of the run.
+    """
+    said = (*state.messages, *_results(state.calls)) if state.calls else state.messages
+    return (*said, *map(_steer, state.steers)) if state.ended and state.steers else said
+
+
+def vetted(state: State) -> tuple[Message, ...]:
+    """Return the transcript up to what came too late for the guardrails to look at it."""
+    looked_at = tuple(takewhile(lambda steer: steer.screened, state.steers))
+    return transcript(replace(state, steers=looked_at))
 
 
 def _results(calls: Mapping[str, OpenCall]) -> list[Message]:
@@ -362,9 +400,17 @@ def _resume(state: State, event: RunResumed) -> State:
         attempt=event.attempt,
         message_lost=state.open_message is not None,
         screening=False,
+        summarizing=False,
         crashes=state.crashes + 1 if event.why == "crash" else state.crashes,
         waiting=False,
     )
+
+
+def _trim(state: State, event: MemorySummarized | MemoryTrimmed) -> State:
+    """What fell out of sight is done with, whatever is told of it."""
+    content = event.content if isinstance(event, MemorySummarized) else ""
+    usage = state.usage + event.usage
+    return replace(state, trim=None, summarizing=False, summary=content, usage=usage)
 
 
 def _after_a_loss(call: OpenCall) -> CallStatus:
@@ -402,6 +448,13 @@ def _fork(state: State, event: RunForked) -> State:
     )
 
 
+def _import(state: State, event: RunImported) -> State:
+    """What was said elsewhere was said; each reply took a step."""
+    messages = (*state.messages, *event.conversation)
+    steps = sum(message.role == "assistant" for message in messages)
+    return replace(state, messages=messages, step=steps, screened=True)
+
+
 def _inherit(forked: ForkedCall) -> OpenCall:
     """A call without a result is lost: what made it repeatable was the other run's own key."""
     call, content = forked.call, forked.content
@@ -436,6 +489,29 @@ def _screen(state: State, event: InputScreened) -> State:
         blocked=event.blocked,
         usage=state.usage + event.usage,
     )
+
+
+def _hear(state: State, event: SteerReceived) -> State:
+    """Keep what is said for later: behind open calls nothing may stand but their results."""
+    steers = state.steers if event.blocked is not None else (*state.steers, event)
+    return replace(state, steers=steers, steered=state.steered | {event.message_id})
+
+
+def _turn_to(state: State, event: SteerApplied) -> State:
+    """Whoever is told something new has all of the agent's steps for it, and is in no circle."""
+    told_now = tuple(each for each in state.steers if each.message_id in event.message_ids)
+    left = tuple(each for each in state.steers if each.message_id not in event.message_ids)
+    return replace(
+        state,
+        messages=(*state.messages, *map(_steer, told_now)),
+        steers=left,
+        steps_before=state.step - state.step_open,
+        trail=(),
+    )
+
+
+def _steer(said: SteerReceived) -> Message:
+    return Message("user", said.content, images=said.images)
 
 
 def _correct(state: State, event: StructuredRetried) -> State:

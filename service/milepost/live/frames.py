@@ -51,9 +51,13 @@ class Frame:
     def sse(self) -> bytes:
         """The whole event as a stream carries it."""
         if self._sse is None:
-            head = f"id: {self.seq}\nevent: {self.type}\ndata: ".encode()
-            self._sse = b"".join((head, self.body, b"\n\n"))
+            self._sse = self.sse_within("")
         return self._sse
+
+    def sse_within(self, stream: str) -> bytes:
+        """Return the whole event as a longer stream carries it, with `stream` before its id."""
+        head = f"id: {stream}{self.seq}\nevent: {self.type}\ndata: ".encode()
+        return b"".join((head, self.body, b"\n\n"))
 
     @property
     def payload(self) -> dict[str, Any]:

@@ -72,6 +72,9 @@ class Link(Protocol):
     def leave(self, run_id: str) -> None:
         """Stop hearing of this run."""
 
+    async def erase(self, run_ids: Sequence[str]) -> None:
+        """Remove what is kept of the texts of these runs."""
+
 
 @dataclass(slots=True)
 class RunTail:
@@ -176,10 +179,20 @@ class Hub:
             if self.link:
                 self.link.leave(run_id)
 
+    async def erase(self, run_ids: Sequence[str]) -> None:
+        """Remove what other processes could read of the texts of these runs, which are gone."""
+        if self.link and run_ids:
+            await self.link.erase(run_ids)
+
     @property
     def listened(self) -> list[str]:
         """The runs that somebody listens to."""
         return [run_id for run_id, tail in self._tails.items() if tail.listeners]
+
+    @property
+    def sessions(self) -> list[str]:
+        """The sessions whose next runs somebody waits for."""
+        return [bell.removeprefix(_SESSION) for bell in self._bells if bell.startswith(_SESSION)]
 
     @property
     def listeners(self) -> int:
@@ -273,6 +286,8 @@ class Hub:
                 del self._bells[bell]
 
 
+_SESSION = "session:"
+
 LINK_BELL = "link"
 """Rung in a process that begins to hear of the others, or no longer does: it may lack something."""
 
@@ -282,6 +297,7 @@ BATCHES_BELL = "batches"
 it has one, may begin another."""
 
 OUTBOX_BELL = "outbox"
+LESSONS_BELL = "lessons"
 """Rung when something is to be sent at once, and in a process whose run came to rest: there may be
 something for webhooks in the outbox."""
 
@@ -291,9 +307,20 @@ def inbox_bell(run_id: str) -> str:
     return f"inbox:{run_id}"
 
 
+def ring_for(hub: Hub, run_id: str) -> None:
+    """Wake whoever has the run, and whoever may take it: something came in for it."""
+    hub.ring(QUEUE_BELL)
+    hub.ring(inbox_bell(run_id))
+
+
 def approvals_bell(tenant: str) -> str:
     """Return the bell that says that an approval of the tenant is another than before."""
     return f"approvals:{tenant}"
+
+
+def session_bell(session_id: str) -> str:
+    """Return the bell that says that another run came to the session."""
+    return f"{_SESSION}{session_id}"
 
 
 def batch_bell(batch_id: str) -> str:

@@ -6,7 +6,7 @@ processes, and events are found by polling.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -120,6 +120,12 @@ class RedisLink:
         self._wanted.discard(run_id)
         self._confirmed.pop(run_id, None)
         self._some.set()
+
+    async def erase(self, run_ids: Sequence[str]) -> None:
+        """Remove what is kept of the texts of these runs; without Redis, time does so."""
+        with suppress(*_LOST):
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self._buffers.erase(run_ids)
 
     async def run(self) -> None:
         """Send and receive until cancelled."""

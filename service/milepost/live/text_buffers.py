@@ -62,6 +62,17 @@ class TextBuffers:
         self._telling.clear()
         self._written.clear()
 
+    async def erase(self, run_ids: Iterable[str]) -> None:
+        """Remove all texts of runs that are gone, whoever wrote them."""
+        runs = list(run_ids)
+        pipe = self._redis.pipeline(transaction=False)
+        for run_id in runs:
+            pipe.smembers(_names(run_id))
+        for run_id, names in zip(runs, await pipe.execute(), strict=True):
+            texts = [text for text in map(_named, names) if text]
+            pipe.unlink(_names(run_id), *(_buffer(run_id, each.kind, each.id) for each in texts))
+        await pipe.execute()
+
     async def read(self, run_ids: Iterable[str]) -> list[tuple[str, LiveText]]:
         """Return the texts of these runs that are being written, as far as they have come."""
         runs = list(run_ids)

@@ -13,6 +13,7 @@ from milepost.providers.anthropic_layout import Block
 from milepost.providers.anthropic_schema import answer_schema
 from milepost.providers.anthropic_turns import turns_of
 from milepost.providers.encoded_once import EncodedOnce
+from milepost.providers.instructions import parted
 
 TOKENS_MAX = 32_000
 """The bound on a reply's tokens where nobody set one: the vendor insists on a number."""
@@ -100,7 +101,7 @@ def _system(request: ModelRequest, *, held: bool) -> dict[str, object]:
 
     Their end is where the prompts of an agent's runs begin to differ.
     """
-    said = [m.content for m in request.messages if m.role == "system" and m.content.strip()]
+    said = [text for text in parted(request.messages)[0] if text.strip()]
     if request.response_format is not None and not held:
         said.append(_instruction(request.response_format))
     blocks: list[Block] = [{"type": "text", "text": text} for text in said]
@@ -116,12 +117,16 @@ def _messages(request: ModelRequest) -> list[dict[str, object]]:
     """Return the turns, marked where what comes next is likely to begin with all before it.
 
     One mark is where the last request ended: the vendor does not look back far enough to find it
-    behind a step with many calls. The other is where this one ends, unless nothing follows a lone
-    question to an agent that has no tools: to write into the cache is dearer than not to.
+    behind a step with many calls. Where this one begins with what is of this run alone, that mark
+    is right before it: the next run's prompt has the conversation, and not that. The other mark is
+    where this one ends, unless nothing follows a lone question to an agent that has no tools: to
+    write into the cache is dearer than not to.
     """
-    turns = turns_of(request.messages)
+    said = turns_of(parted(request.messages)[1])
+    turns = said.turns
     if len(turns) > 1 or request.tools:
-        for turn in (turns[-1], *turns[-3:-2]):
+        before = turns[-2:-1] if said.noted is turns[-1] else turns[-3:-2]
+        for turn in (turns[-1], *before):
             turn.blocks[-1] = {**turn.blocks[-1], **_STABLE}
     return [{"role": turn.role, "content": turn.blocks} for turn in turns]
 

@@ -34,13 +34,21 @@ class Turn:
     blocks: list[Block] = field(default_factory=list)
 
 
-def turns_of(messages: Iterable[Message]) -> list[Turn]:
-    """Return the turns that `messages` are, without those of the system, which stand apart."""
+@dataclass(slots=True)
+class Turns:
+    """A conversation. `noted` is the last turn in which the system says something."""
+
+    turns: list[Turn] = field(default_factory=list)
+    noted: Turn | None = None
+
+
+def turns_of(messages: Iterable[Message]) -> Turns:
+    """Return the turns that `messages` are: what the system says in the middle is on our side."""
     conversation = _Conversation()
     for message in messages:
         match message.role:
             case "system":
-                pass
+                conversation.note(message)
             case "user":
                 conversation.ask(message)
             case "assistant":
@@ -55,6 +63,7 @@ class _Conversation:
 
     def __init__(self) -> None:
         self._turns: list[Turn] = []
+        self._noted: Turn | None = None
         self._ids = WireIds(_spelt)
         self._open: list[str] = []
         self._results = 0
@@ -63,6 +72,11 @@ class _Conversation:
         images: list[Block] = [_image(image) for image in message.images]
         said = message.content if message.content.strip() or images else _NOTHING_SAID
         self._turn("user").blocks.extend([*images, *_text(said)])
+
+    def note(self, message: Message) -> None:
+        if blocks := _text(message.content):
+            self._noted = self._turn("user")
+            self._noted.blocks.extend(blocks)
 
     def answer(self, message: Message) -> None:
         blocks = [block for part in parts_of(message) for block in self._said(part)]
@@ -83,14 +97,14 @@ class _Conversation:
             # The call that it answers is not in sight. What came of it is worth knowing still.
             self.ask(Message("user", message.content))
 
-    def whole(self) -> list[Turn]:
+    def whole(self) -> Turns:
         """Return the turns, the first and the last of them the user's."""
         self._settle()
         if not self._turns or self._turns[0].role == "assistant":
             self._turns.insert(0, Turn("user", _text(_BEGUN_EARLIER)))
         if self._turns[-1].role == "assistant":
             self._turns.append(Turn("user", _text(_GO_ON)))
-        return self._turns
+        return Turns(self._turns, self._noted)
 
     def _turn(self, role: Literal["user", "assistant"]) -> Turn:
         if not self._turns or self._turns[-1].role != role:

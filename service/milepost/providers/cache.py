@@ -33,11 +33,18 @@ class ReplyCache(Protocol):
 
     async def get(self, key: str) -> bytes | None: ...
 
-    async def set(self, key: str, value: bytes, ttl_s: float) -> None: ...
+    async def set(self, key: str, value: bytes, ttl_s: float, owner: str | None = None) -> None:
+        """Keep `value` for `ttl_s`, as something that has come of what `owner` said."""
 
     async def delete(self, key: str) -> None: ...
 
     async def clear(self, prefix: str = "") -> int: ...
+
+    async def mark(self, key: str, owner: str, ttl_s: float) -> None:
+        """Note that what is kept under the key has come of what `owner` said, too."""
+
+    async def forget(self, owner: str) -> int:
+        """Forget all values that are marked as the owner's; return how many there were."""
 
     async def stats(self) -> CacheStats: ...
 

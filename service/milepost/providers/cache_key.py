@@ -17,6 +17,11 @@ def tenant_prefix(tenant: str) -> str:
     return hashlib.sha256(tenant.encode()).hexdigest()[:_TENANT_HEX_DIGITS] + ":"
 
 
+def owner_key(tenant: str, user: str) -> str:
+    """Return how a cache knows a user, of whom it can tell nobody."""
+    return tenant_prefix(tenant) + hashlib.sha256(user.encode()).hexdigest()
+
+
 def cache_key(request: ModelRequest, scope: str) -> str:
     """Return the key of `request`'s reply by the vendor, address and credential that `scope` names.
 

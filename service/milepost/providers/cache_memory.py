@@ -4,19 +4,22 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 from milepost.providers.cache import CacheStats
 
 ENTRIES_MAX = 1_000
 BYTES_MAX = 64 * 1_048_576
+OWNERS_MAX = 1_000
+"""Of how many a value may be: one that is more people's is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     value: bytes
     until: float
+    owners: set[str] = field(default_factory=set)
 
 
 class InProcessCache:
@@ -57,11 +60,15 @@ class InProcessCache:
             self._hits += 1
             return entry.value
 
-    async def set(self, key: str, value: bytes, ttl_s: float) -> None:
+    async def set(self, key: str, value: bytes, ttl_s: float, owner: str | None = None) -> None:
         """Keep `value` for `ttl_s`, at the cost of what was not asked for longest."""
         with self._held:
+            before = self._entries.get(key)
+            owners = before.owners if before else set()
             self._remove(key)
-            self._entries[key] = _Entry(value, self._clock() + ttl_s)
+            self._entries[key] = _Entry(value, self._clock() + ttl_s, owners)
+            if owner is not None:
+                owners.add(owner)
             self._bytes += len(value)
             while len(self._entries) > self._entries_max or self._bytes > self._bytes_max:
                 self._remove(next(iter(self._entries)))
@@ -76,6 +83,22 @@ class InProcessCache:
         """Forget all values whose keys begin with `prefix`; return how many there were."""
         with self._held:
             doomed = [key for key in self._entries if key.startswith(prefix)]
+            for key in doomed:
+                self._remove(key)
+            return len(doomed)
+
+    async def mark(self, key: str, owner: str, ttl_s: float) -> None:  # noqa: ARG002 - the value's
+        """Note whose the value is, if there is one."""
+        with self._held:
+            if entry := self._entries.get(key):
+                entry.owners.add(owner)
+                if len(entry.owners) > OWNERS_MAX:
+                    self._remove(key)
+
+    async def forget(self, owner: str) -> int:
+        """Forget all values that are the owner's; return how many there were."""
+        with self._held:
+            doomed = [key for key, entry in self._entries.items() if owner in entry.owners]
             for key in doomed:
                 self._remove(key)
             return len(doomed)

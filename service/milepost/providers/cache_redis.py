@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -16,10 +17,22 @@ from milepost.providers.redis_asking import OPERATION_S_MAX, Asking, unheard
 
 VALUE_PREFIX = "milepost:cache:"
 LOCK_PREFIX = "milepost:cache-lock:"
+OWNER_PREFIX = "milepost:cache-owner:"
 CONNECTIONS_MAX = 32
 SCAN_COUNT = 500
 
 _UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
+# The keys that are an owner's, each with when it lapses: ARGV is how long that is, and the key.
+_MARK = """
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('zremrangebyscore', KEYS[1], '-inf', now)
+redis.call('zadd', KEYS[1], now + ARGV[1], ARGV[2])
+if redis.call('pttl', KEYS[1]) < tonumber(ARGV[1]) then
+  redis.call('pexpire', KEYS[1], ARGV[1])
+end
+return 1
+"""
 _GLOB = re.compile(r"([*?\[\]\\])")
 
 # What a lock answers where nobody can be asked.
@@ -74,9 +87,11 @@ class RedisCache:
         self._hits += 1
         return value.encode() if isinstance(value, str) else value
 
-    async def set(self, key: str, value: bytes, ttl_s: float) -> None:
-        """Keep `value` for `ttl_s`, by the server's clock."""
+    async def set(self, key: str, value: bytes, ttl_s: float, owner: str | None = None) -> None:
+        """Keep `value` for `ttl_s`, by the server's clock; it is known whose it is before it is."""
         ttl_ms = _milliseconds(ttl_s)
+        if owner is not None:
+            await self.mark(key, owner, ttl_s)
         await self._asking.ask(lambda: self._redis.set(VALUE_PREFIX + key, value, px=ttl_ms))
 
     async def delete(self, key: str) -> None:
@@ -98,6 +113,22 @@ class RedisCache:
             if not cursor:
                 return cleared
 
+    async def mark(self, key: str, owner: str, ttl_s: float) -> None:
+        """Note whose the value is, for as long as it may be there."""
+        args = (_milliseconds(ttl_s), key)
+        await self._asking.ask(lambda: self._redis.eval(_MARK, 1, OWNER_PREFIX + owner, *args))
+
+    async def forget(self, owner: str) -> int:
+        """Forget all values that are the owner's; return how many there were.
+
+        What Redis does not answer for goes when its time is up.
+        """
+        forgotten, name = 0, OWNER_PREFIX + owner
+        while marked := await self._asking.ask(lambda: self._popped(name)):
+            keys = [VALUE_PREFIX + _decoded(key) for key in marked]
+            forgotten += await self._asking.ask_or(0, partial(self._redis.unlink, *keys))
+        return forgotten
+
     async def stats(self) -> CacheStats:
         """Return what this process saw so far; counting the entries would take a scan."""
         return CacheStats(self._hits, self._misses, failures=self._asking.failures)
@@ -118,8 +149,16 @@ class RedisCache:
         """Give the lock back, unless it lapsed and is somebody else's by now."""
         await self._asking.ask(lambda: self._redis.eval(_UNLOCK, 1, LOCK_PREFIX + key, token))
 
+    async def _popped(self, name: str) -> list[bytes | str]:
+        popped: list[Any] = await self._redis.zpopmin(name, SCAN_COUNT)
+        return [key for key, _ in popped]
+
     async def _scan(self, cursor: int, pattern: str) -> tuple[int, list[bytes | str]]:
         return await self._redis.scan(cursor, match=pattern, count=SCAN_COUNT)
+
+
+def _decoded(key: bytes | str) -> str:
+    return key if isinstance(key, str) else key.decode()
 
 
 def _milliseconds(seconds: float) -> int:

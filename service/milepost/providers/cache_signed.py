@@ -31,9 +31,9 @@ class SignedCache:
         await self._inner.delete(key)
         return None
 
-    async def set(self, key: str, value: bytes, ttl_s: float) -> None:
+    async def set(self, key: str, value: bytes, ttl_s: float, owner: str | None = None) -> None:
         """Keep `value`, signed, for `ttl_s`."""
-        await self._inner.set(key, self._signature(key, value) + value, ttl_s)
+        await self._inner.set(key, self._signature(key, value) + value, ttl_s, owner)
 
     async def delete(self, key: str) -> None:
         """Forget the value, if there is one."""
@@ -42,6 +42,14 @@ class SignedCache:
     async def clear(self, prefix: str = "") -> int:
         """Forget all values whose keys begin with `prefix`; return how many there were."""
         return await self._inner.clear(prefix)
+
+    async def mark(self, key: str, owner: str, ttl_s: float) -> None:
+        """Note whose the value is."""
+        await self._inner.mark(key, owner, ttl_s)
+
+    async def forget(self, owner: str) -> int:
+        """Forget all values that are the owner's; return how many there were."""
+        return await self._inner.forget(owner)
 
     async def stats(self) -> CacheStats:
         """Return what happened so far; a value that was not ours counts as a hit."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from milepost.core.model import Delta, ModelRequest, Provider
 from milepost.providers.assemble import Assembly
 from milepost.providers.cache import ReplyCache
-from milepost.providers.cache_key import cache_key
+from milepost.providers.cache_key import cache_key, owner_key
 from milepost.providers.cached_reply import CachedReply, decode, encode, replay
 from milepost.providers.closing import closing
 from milepost.providers.single_flight import SingleFlight
@@ -58,6 +58,9 @@ class Caching:
                         async for delta in deltas:
                             yield delta
         if cached is not None:
+            if request.user is not None:
+                # Whoever said the same: erasing one of them erases what came of it.
+                await self._cache.mark(key, owner_key(request.tenant, request.user), ttl_s)
             for delta in replay(cached, self._now_ms()):
                 yield delta
 
@@ -71,7 +74,8 @@ class Caching:
                 yield delta
         value = encode(CachedReply(assembly.reply(), self._now_ms()))
         if value is not None:
-            await self._cache.set(key, value, ttl_s)
+            owner = owner_key(request.tenant, request.user) if request.user else None
+            await self._cache.set(key, value, ttl_s, owner)
 
     async def _find(self, key: str) -> CachedReply | None:
         value = await self._cache.get(key)

@@ -12,6 +12,7 @@ from milepost.core.messages import Image, Message, ToolCall
 from milepost.core.model import ModelRequest, ResponseFormat, ToolSchema
 from milepost.providers.gemini_schema import gemini_schema
 from milepost.providers.gemini_seals import Seals
+from milepost.providers.instructions import parted
 from milepost.providers.wire_ids import WireIds
 
 Part = dict[str, Json]
@@ -42,8 +43,9 @@ def encode(request: ModelRequest) -> bytes:
     Whether calls may be parallel cannot be said on this wire.
     """
     is_modern = _is_modern(request.model)
-    body: dict[str, Json] = {"contents": _contents(request.messages, is_modern)}
-    if instructions := [*_instructions(request, is_modern)]:
+    first, said = parted(request.messages)
+    body: dict[str, Json] = {"contents": _contents(said, is_modern)}
+    if instructions := [*filter(None, first), *_instructions(request, is_modern)]:
         body["systemInstruction"] = {"parts": [{"text": text} for text in instructions]}
     if request.tools:
         body["tools"] = [{"functionDeclarations": [_function(tool) for tool in request.tools]}]
@@ -61,10 +63,7 @@ def _is_modern(model: str) -> bool:
 
 
 def _instructions(request: ModelRequest, is_modern: bool) -> Iterator[str]:
-    """Yield what stands above the conversation: this wire has one place for it."""
-    for message in request.messages:
-        if message.role == "system" and message.content:
-            yield message.content
+    """Yield what is told above the conversation of an answer that the vendor cannot hold."""
     if request.response_format and not _holds_to_schema(request, is_modern):
         schema = orjson.dumps(dict(request.response_format.schema)).decode()
         yield f"Give your final answer as JSON alone that fits this schema: {schema}"
@@ -91,15 +90,13 @@ def _contents(messages: Sequence[Message], is_modern: bool) -> list[Json]:
 
 def _parts(message: Message, calls: "_Calls", is_modern: bool) -> tuple[str, list[Json]]:
     match message.role:
-        case "user":
+        case "user" | "system":
             images: list[Json] = [_image(image) for image in message.images]
             return "user", images + ([{"text": message.content}] if message.content else [])
         case "assistant":
             return "model", [*_said(message, calls, is_modern)]
         case "tool":
             return "user", [calls.result(message)]
-        case "system":
-            return "user", []
 
 
 def _image(image: Image) -> Part:

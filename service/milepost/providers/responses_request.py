@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
 from typing import Literal
 
 import orjson
@@ -13,6 +12,7 @@ from milepost.core.json_schema import with_items
 from milepost.core.messages import Message, Role, ToolCall
 from milepost.core.model import ModelRequest, ResponseFormat, ToolSchema
 from milepost.providers.encoded_once import EncodedOnce
+from milepost.providers.instructions import parted
 from milepost.providers.responses_outline import Text, Thought, unfolded
 from milepost.providers.strict_schema import is_strict, strict_schema
 from milepost.providers.wire_ids import WireIds
@@ -39,10 +39,10 @@ class ResponsesEncoder:
         Raises `ProviderError` for stop sequences, which this wire does not have.
         """
         _refuse_stop(request)
-        instructions = [*takewhile(_is_system, request.messages)]
+        instructions, said = parted(request.messages)
         body: dict[str, object] = {
             "model": request.model,
-            "input": [*self._items(request.messages[len(instructions) :])],
+            "input": [*self._items(said)],
             "stream": True,
             # We keep the conversation, and send all of it each time.
             "store": False,
@@ -50,7 +50,7 @@ class ResponsesEncoder:
         if not _WITHOUT_REASONING.search(request.model):
             body["include"] = ["reasoning.encrypted_content"]
         if instructions:
-            body["instructions"] = "\n\n".join(message.content for message in instructions)
+            body["instructions"] = "\n\n".join(instructions)
         if request.tools:
             body["tools"] = [self._tools.of(tool) for tool in request.tools]
         body |= self._chosen(request)
@@ -109,10 +109,6 @@ def _refuse_stop(request: ModelRequest) -> None:
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _is_system(message: Message) -> bool:
-    return message.role == "system" and not message.images
 
 
 def _message(role: Role, content: Json) -> dict[str, Json]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypedDict, Unpack
 
+from milepost.core.context import Seen
 from milepost.core.effects import (
     CallModel,
     CallTool,
@@ -14,6 +15,7 @@ from milepost.core.effects import (
     CountCall,
     ScreenCall,
     ScreenInput,
+    SummarizeHistory,
 )
 from milepost.core.errors import InvalidError
 from milepost.core.events import (
@@ -26,14 +28,14 @@ from milepost.core.events import (
     ToolCallCounted,
 )
 from milepost.core.ids import idempotency_key
-from milepost.core.messages import Message, ToolCall
+from milepost.core.messages import ToolCall
 from milepost.core.model import ModelRequest, Provider, ResponseFormat
 from milepost.core.prompt import prompt
 from milepost.core.state import State
 from milepost.runtime import notices
 from milepost.runtime.announcements import Announcements
 from milepost.runtime.answers import Answers
-from milepost.runtime.calls import ModelCall, live_progress, run_tool
+from milepost.runtime.calls import Invoke, ModelCall, live_progress, run_tool
 from milepost.runtime.children import session_above
 from milepost.runtime.coherence import CoherenceCheck
 from milepost.runtime.compressing import Compressor
@@ -50,6 +52,7 @@ from milepost.runtime.spending import Spending
 from milepost.runtime.stashes import PuttingOff
 from milepost.runtime.stops import Stops
 from milepost.runtime.structured import instruction
+from milepost.runtime.summarizing import summarized
 from milepost.runtime.transactions import Transacting
 from milepost.telemetry.logs import logger
 from milepost.tools import Approved, Tool, ToolContext
@@ -73,18 +76,22 @@ class WaysOut(TypedDict, total=False):
 
 
 class Acts:
-    """The calls of one run: of models, of tools, and of what looks at both."""
+    """The calls of one run: of models, of tools, and of what looks at both.
+
+    `left` says of calls that were cancelled and go on why they do.
+    """
 
     def __init__(
-        self, journal: Journal, history: tuple[Message, ...], means: Means, permits: Permits,
+        self, journal: Journal, seen: Seen, means: Means, permits: Permits,
         announcements: Announcements, stops: Stops,
     ) -> None:  # fmt: skip
         self._journal = journal
-        self._history = history
+        self._seen = seen
         self._means = means
         self._permits = permits
         self._announcements = announcements
         self._stops = stops
+        self.left: dict[str, str] = {}
         self._transacting = Transacting(journal, means.transactions) if means.transactions else None
         self._putting_off = PuttingOff(means.stashes, journal.claim, journal.state.channel)
         self._answers = Answers(
@@ -128,6 +135,8 @@ class Acts:
                 return self._check(effect)
             case CompressResult():
                 return self._compress(effect)
+            case SummarizeHistory():
+                return self._summarize(effect)
             case ScreenInput() | ScreenCall():
                 return self._screen(effect)
 
@@ -170,11 +179,12 @@ class Acts:
         return ModelRequest(
             tenant=journal.claim.tenant,
             model=agent.model_name,
-            messages=prompt(agent, self._history, journal.state, told),
+            messages=prompt(agent, self._seen.earlier, journal.state, told),
             tools=means.tools.schemas(self._permits.allowed(agent.tools, means.tools)),
             temperature=limits.temperature,
             tokens_max=self._tokens_max(),
             cache_ttl_s=agent.cache_ttl_s,
+            user=journal.claim.user,
             top_p=limits.top_p,
             stop=limits.stop_sequences,
             reasoning_effort=limits.reasoning_effort,
@@ -249,13 +259,13 @@ class Acts:
             stash_pending=stash.put,
         )
         timeout_s = journal.agent.limits.tool_timeout_s
-        clock = means.ports.clock
+        clock, invoke = means.ports.clock, self._invoking(effect.call.id)
         try:
             with stashing(stash):
                 events = await self._spending.tool(
                     effect,
                     timeout_s,
-                    lambda: run_tool(effect, context, means.tools, means.invoker, clock, timeout_s),
+                    lambda: run_tool(effect, context, means.tools, invoke, clock, timeout_s),
                 )
         finally:
             emitter.close()
@@ -275,9 +285,10 @@ class Acts:
         live = live_progress(means.ports.hub, journal.claim.run_id, call.id, seq, past)
         approval = _approved(effect.approved_by, effect.comment)
         context = self._context(call, effect.attempt, approval, progress=live)
+        invoke = self._invoking(call.id)
 
         async def run(within: ToolContext) -> list[Event]:
-            return await run_tool(effect, within, means.tools, means.invoker, clock, limit_s)
+            return await run_tool(effect, within, means.tools, invoke, clock, limit_s)
 
         async def show(events: list[Event]) -> Iterable[Event]:
             live.close()
@@ -293,6 +304,10 @@ class Acts:
         finally:
             live.close()
         return await self.screened(screened(tool, events), journal.state)
+
+    def _invoking(self, call_id: str) -> Invoke:
+        on_left = partial(self.left.__setitem__, call_id)
+        return partial(self._means.invoker.call, on_left=on_left)
 
     def _context(
         self, call: ToolCall, attempt: int, approval: Approved | None, **ways: Unpack[WaysOut]
@@ -343,6 +358,12 @@ class Acts:
         shortened = await self._answers.shorten(effect, wanted.threshold_chars, compress)
         return [shortened, *self._spending.warnings()]
 
+    async def _summarize(self, effect: SummarizeHistory) -> list[Event]:
+        told = await summarized(
+            effect.opening, self._seen.trimmed, self._journal.claim, self._means, self._spending
+        )
+        return [told, *self._spending.warnings()]
+
     async def _screen(self, effect: ScreenInput | ScreenCall) -> list[Event]:
         assert self._rails is not None, "only an agent with guardrails has anything screened"
         state = self._journal.state
@@ -351,7 +372,7 @@ class Acts:
             case ScreenInput():
                 return await self._rails.input(said[state.inherited :])
             case ScreenCall():
-                events = await self._rails.call(effect, (*self._history, *said))
+                events = await self._rails.call(effect, (*self._seen.earlier.messages, *said))
                 return [*events, *self._spending.warnings()]
 
 

@@ -9,15 +9,21 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from milepost.core.agents import (
     Agent,
     Compression,
+    Extract,
     Limits,
     LoopAction,
     LoopDetection,
+    Memory,
+    Remembered,
     StopRule,
     StructuredOutput,
     StructureMode,
+    Summarize,
+    Window,
 )
 from milepost.core.errors import InvalidError
 from milepost.core.guardrails import Guardrails
+from milepost.core.memories import SCOPES, MemoryScope
 from milepost.providers.catalog import Catalog
 from milepost.runtime.guardrail_spec import GuardrailsSpec, require_rails, show_guardrails
 from milepost.runtime.policy_spec import PolicySpec, show_policy
@@ -27,6 +33,7 @@ from milepost.tools import Registry
 
 TTL_S_MAX = 30 * 86_400
 COUNT_MAX = 2**53 - 1
+WINDOW_MESSAGES_MAX = 1_000
 AGENT_PREFIX = "agent:"
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
@@ -106,6 +113,71 @@ class StopRuleSpec(Spec):
     contains: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
 
 
+class WindowSpec(Spec):
+    """How much of its session a run is shown."""
+
+    messages: Annotated[int, Field(ge=1, le=WINDOW_MESSAGES_MAX)] | None = None
+    tokens: Annotated[int, Field(ge=1, le=COUNT_MAX)] | None = None
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> "WindowSpec":
+        if self.messages is None and self.tokens is None:
+            raise ValueError("a window has a bound on `messages`, on `tokens`, or on both")
+        return self
+
+
+class SummarizeSpec(Spec):
+    """Which model tells what fell out of the window, the agent's own unless named."""
+
+    model: ModelName | None = None
+
+
+class ExtractSpec(Spec):
+    """What is learned of each run, by which model (the agent's own unless named), and for whom."""
+
+    entities: bool = True
+    relations: bool = True
+    facts: bool = True
+    model: ModelName | None = None
+    scope: MemoryScope = "session"
+
+    @model_validator(mode="after")
+    def _learns_something(self) -> "ExtractSpec":
+        if not (self.entities or self.relations or self.facts):
+            raise ValueError("name something to be learned: entities, relations or facts")
+        return self
+
+
+class RecallSpec(Spec):
+    """Of whose memories runs are told, and of how many days the log."""
+
+    scopes: Annotated[list[MemoryScope], Field(max_length=4)] = [*SCOPES]
+    recent_days: Annotated[int, Field(ge=1, le=366)] = 2
+
+
+class MemorySpec(Spec):
+    """What runs know of what was said before them, and what is learned of them."""
+
+    window: WindowSpec | None = None
+    summarize: SummarizeSpec | None = None
+    extract: ExtractSpec | None = None
+    recall: RecallSpec | None = None
+
+    def memory(self, model: str) -> Memory:
+        """Return it, for an agent of this model."""
+        window, summarize, extract = self.window, self.summarize, self.extract
+        # Who learns is told of it, unless somebody says of what else.
+        recall = self.recall or (RecallSpec() if extract else None)
+        return Memory(
+            window=Window(window.messages, window.tokens) if window else None,
+            summarize=Summarize(summarize.model or model) if summarize else None,
+            extract=Extract(**{**extract.model_dump(), "model": extract.model or model})
+            if extract
+            else None,
+            recall=Remembered(tuple(recall.scopes), recall.recent_days) if recall else None,
+        )
+
+
 class LimitsSpec(Spec):
     """The bounds of a run; what is not named keeps its default. Durations are in seconds."""
 
@@ -149,6 +221,7 @@ class AgentSpec(Spec):
     loop_detection: LoopDetectionSpec | None = None
     stop_when: Annotated[list[StopRuleSpec], Field(max_length=50)] = []
     guardrails: GuardrailsSpec | None = None
+    memory: MemorySpec | None = None
     limits: LimitsSpec = LimitsSpec()
     metadata: Metadata = {}
 
@@ -185,6 +258,7 @@ def agent_of(spec: AgentSpec) -> Agent:
         else None,
         stop_when=tuple(StopRule(rule.tool, rule.contains) for rule in spec.stop_when),
         guardrails=spec.guardrails.guardrails(spec.model) if spec.guardrails else None,
+        memory=spec.memory.memory(spec.model) if spec.memory else None,
         metadata=spec.metadata,
     )
 
@@ -211,6 +285,10 @@ def require_known(
     _require_provider(agent.model, providers, "/model")
     if agent.compression:
         _require_provider(agent.compression.model, providers, "/compression/model")
+    if agent.memory and agent.memory.summarize:
+        _require_provider(agent.memory.summarize.model, providers, "/memory/summarize/model")
+    if agent.memory and agent.memory.extract:
+        _require_provider(agent.memory.extract.model, providers, "/memory/extract/model")
     for index, model in enumerate(agent.fallbacks):
         _require_provider(model, providers, f"/fallbacks/{index}")
     if agent.guardrails:
@@ -275,9 +353,17 @@ def show_spec(agent: Agent) -> dict[str, Any]:
         "loop_detection": asdict(agent.loop_detection) if agent.loop_detection else None,
         "stop_when": [asdict(rule) for rule in agent.stop_when],
         "guardrails": show_guardrails(agent.guardrails),
+        "memory": _show_memory(agent.memory),
         "limits": {**asdict(agent.limits), "stop_sequences": list(agent.limits.stop_sequences)},
         "metadata": dict(agent.metadata),
     }
+
+
+def _show_memory(memory: Memory | None) -> dict[str, Any] | None:
+    if memory is None:
+        return None
+    recall = memory.recall and {**asdict(memory.recall), "scopes": [*memory.recall.scopes]}
+    return {**asdict(memory), "recall": recall}
 
 
 def show_format(wanted: StructuredOutput | None) -> dict[str, Any] | None:

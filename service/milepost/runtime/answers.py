@@ -6,7 +6,7 @@ from milepost.core.effects import CallTool, CompressResult
 from milepost.core.events import Event, ToolCallCompleted, ToolCallFailed, ToolResultCompressed
 from milepost.core.usage import Usage
 from milepost.runtime.contents import ContentLostError, Contents, not_kept
-from milepost.runtime.result_cache import ResultCache, key_of, summary_key
+from milepost.runtime.result_cache import ResultCache, key_of, owner_of, summary_key
 from milepost.runtime.screening import screened
 from milepost.store.records import Claim
 from milepost.tools import Tool
@@ -30,6 +30,7 @@ class Answers:
         announced: Callable[[str], bool],
     ) -> None:
         self._claim = claim
+        self._owner = owner_of(claim)
         self._shelf = shelf
         self._results = results
         self._announced = announced
@@ -41,7 +42,7 @@ class Answers:
             return await run(Emissions())
         if self._results is None or not (key := key_of(tool, effect.arguments, self._claim)):
             return screened(tool, await self._run(effect, run))
-        if found := await self._results.find(key):
+        if found := await self._results.find(key, self._owner, tool.cache_ttl_s):
             self._kept[effect.call.id] = key, tool.cache_ttl_s
             call_id, result = effect.call.id, found.result
             again = ToolCallCompleted(call_id, result, 0, terminal=tool.terminal, cached=True)
@@ -50,7 +51,7 @@ class Answers:
         match events:
             # One with artifacts or with events of its own would come without them.
             case [ToolCallCompleted(result=result)] if not self._announced(effect.call.id):
-                await self._results.keep(key, result, tool.cache_ttl_s)
+                await self._results.keep(key, result, tool.cache_ttl_s, self._owner)
                 self._kept[effect.call.id] = key, tool.cache_ttl_s
             case _:
                 pass
@@ -65,14 +66,14 @@ class Answers:
             return await compress(effect)
         result_key, ttl_s = self._kept[call_id]
         key = summary_key(result_key, opening.model, threshold_chars, effect.content)
-        found = await self._results.find(key)
+        found = await self._results.find(key, self._owner, ttl_s)
         if found and isinstance(found.result, str):
             return ToolResultCompressed(
                 call_id, found.result, opening.chars, opening.model, Usage(), cached=True
             )
         event = await compress(effect)
         if event.fallback is None:
-            await self._results.keep(key, event.content, ttl_s)
+            await self._results.keep(key, event.content, ttl_s, self._owner)
         return event
 
     async def _run(self, effect: CallTool, run: RunTool) -> list[Event]:

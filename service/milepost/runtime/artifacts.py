@@ -54,6 +54,10 @@ class Shelf:
             return found
         return await self._blobs.read(tenant, row.session_id, row.sha256, start, length)
 
+    async def remove(self, tenant: str, session_id: str, sha256: str) -> None:
+        """Forget a larger content that nothing refers to any more."""
+        await self._blobs.remove(tenant, session_id, sha256)
+
     async def clear(self, tenant: str, session_id: str) -> None:
         """Forget the larger contents of a session that is gone."""
         await self._blobs.clear(tenant, session_id)

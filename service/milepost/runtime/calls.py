@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ from milepost.runtime import notices
 from milepost.runtime.clock import Clock
 from milepost.runtime.message_screen import UNSCREENED, Words
 from milepost.store.records import Claim
-from milepost.tools import Invoker, LiveProgress, Registry, Tool, ToolContext
+from milepost.tools import LiveProgress, Outcome, Registry, Tool, ToolContext
 from milepost.tools.streaming import Writer
 
 CALLS_PER_STEP_MAX = 64
@@ -57,6 +57,9 @@ TOO_MANY = Failure(
 
 # A vendor that fell silent, or whose stream broke, had taken the request; one that answers 504
 # has refused it.
+Invoke = Callable[..., Awaitable[Outcome]]
+"""Calls a tool, as `Invoker.call` does."""
+
 _AT_WORK = frozenset({STREAM_CUT, "provider_timeout"})
 
 
@@ -263,7 +266,7 @@ def live_progress(
 
 
 async def run_tool(
-    effect: CallTool, context: ToolContext, tools: Registry, invoker: Invoker, clock: Clock,
+    effect: CallTool, context: ToolContext, tools: Registry, invoke: Invoke, clock: Clock,
     timeout_s: float,
 ) -> list[Event]:  # fmt: skip
     """Run the tool; return its result, or why there is none."""
@@ -272,7 +275,7 @@ async def run_tool(
     if tool is None:
         gone = Failure("unknown_tool", f"tool {effect.call.name!r} is not loaded in this worker")
         return [ToolCallFailed(effect.call.id, gone)]
-    outcome = await invoker.call(tool, effect.arguments, context, timeout_s=timeout_s)
+    outcome = await invoke(tool, effect.arguments, context, timeout_s=timeout_s)
     took_ms = clock() - started_ms
     if outcome.error is None:
         result = outcome.content

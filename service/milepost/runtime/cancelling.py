@@ -1,5 +1,6 @@
 """Stopping a run from outside: by its worker where one holds it, else by ending it here."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -7,16 +8,19 @@ import orjson
 
 from milepost.core.errors import MilepostError
 from milepost.core.events import RunCancelled
-from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.live.hub import QUEUE_BELL, inbox_bell, ring_for
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports
 from milepost.store import children, idempotency, runs
+from milepost.store.arrivals import reason_of
 from milepost.store.idempotency import AnsweredError, Asked
+from milepost.store.lines import GRACE_MS
+from milepost.store.records import NewRun
 from milepost.store.runs import Letter, RunRow, StaleError
 from milepost.store.work import Work
 
-GRACE_MS = 10_000
 TRIES = 5
+CLEARED_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,25 @@ def _told(row: RunRow, wanted: Cancellation, now_ms: int) -> Work[str | None]:
     said = orjson.dumps({"by": wanted.by, "reason": wanted.reason}).decode()
     letter = Letter("cancel", said, "cancel", now_ms, GRACE_MS)
     return (yield from runs.deliver(row.tenant, row.id, letter))
+
+
+async def clear_way(ports: Ports, wanted: NewRun, replaced: Sequence[str]) -> None:
+    """End runs that were told to stop for another one, in their order, as far as nobody holds them.
+
+    It only saves time: whoever takes one of them reads that it must stop. Behind one that a worker
+    holds, or has just taken, the others wait for their turn as they did.
+    """
+    assert wanted.if_active is not None, "only who wants to replaces anybody"
+    by, reason = wanted.if_active.by, reason_of(wanted)
+    with suppress(MilepostError):
+        for run_id in replaced[:CLEARED_MAX]:
+            ring_for(ports.hub, run_id)
+            row = await ports.store.read(runs.find(wanted.tenant, run_id))
+            if row.status == "running":
+                return
+            if row.ended_ms is None:
+                await end_run(ports, row, lambda used: RunCancelled(by, reason, (), used))
+                await abandon_children(ports, row.tenant, row.id)
 
 
 async def abandon_children(ports: Ports, tenant: str, run_id: str) -> None:

@@ -24,7 +24,6 @@ from milepost.core.pending import (
     meaning_of,
     move,
 )
-from milepost.runtime.cancelling import GRACE_MS
 from milepost.runtime.clock import Clock, NewId
 from milepost.store import (
     approvals,
@@ -39,6 +38,7 @@ from milepost.store import (
 from milepost.store.approvals import ApprovalRow, Decision
 from milepost.store.audit import AuditRow
 from milepost.store.conversations import ConversationRow, Delivery, ScopeKey
+from milepost.store.lines import GRACE_MS
 from milepost.store.pending import PendingRow
 from milepost.store.records import NewRun
 from milepost.store.runs import Letter, RunRow, StaleError

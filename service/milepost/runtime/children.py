@@ -62,6 +62,9 @@ class Children(Protocol):
         `seq` is the event that says that the call is begun: the child's trace hangs on its span.
         """
 
+    async def call_off(self, claim: Claim, state: State, within_s: float) -> frozenset[str]:
+        """Have the children of a run that is being cancelled stop; return those that are over."""
+
     async def part(self, claim: Claim, state: State) -> None:
         """Tell the parent that this run is over, and stop the children that nobody waits for."""
 

@@ -8,11 +8,13 @@ from milepost.core.effects import (
     CountCall,
     ScreenCall,
     ScreenInput,
+    SummarizeHistory,
 )
 from milepost.core.events import (
     Event,
     Failure,
     InputScreened,
+    MemoryTrimmed,
     MessageAborted,
     ToolCallChecked,
     ToolCallFailed,
@@ -30,6 +32,11 @@ def cut_off(effect: Call) -> Event:
     match effect:
         case ScreenInput():
             return InputScreened(blocked=_WHY)
+        case SummarizeHistory(asked):
+            failure = Failure("provider_error", _WHY)
+            return MemoryTrimmed(
+                asked.id, asked.first, asked.last, asked.messages, asked.model, failure, UNKNOWN
+            )
         case ScreenCall(call):
             return ToolCallScreened(call.id, blocked=_WHY)
         case CallModel(message_id):

@@ -10,12 +10,17 @@ import orjson
 from milepost.core.agents import (
     Agent,
     Compression,
+    Extract,
     Limits,
     LoopDetection,
+    Memory,
+    Remembered,
     StopRule,
     StructuredOutput,
+    Summarize,
+    Window,
 )
-from milepost.runtime import direct
+from milepost.runtime import direct, memory_runs
 from milepost.runtime.guardrail_spec import decode_guardrails
 from milepost.runtime.policy_spec import read_policy, show_policy
 from milepost.store import agents
@@ -56,7 +61,21 @@ def decode_definition(agent_id: str, version: int, definition: str) -> Agent:
         loop_detection=LoopDetection(**circles) if circles else None,
         stop_when=tuple(StopRule(**rule) for rule in shown.get("stop_when", ())),
         guardrails=decode_guardrails(shown.get("guardrails")),
+        memory=_memory(shown.get("memory")),
         metadata=shown.get("metadata") or {},
+    )
+
+
+def _memory(shown: Mapping[str, Any] | None) -> Memory | None:
+    if shown is None:
+        return None
+    window, summarize = shown.get("window"), shown.get("summarize")
+    extract, recall = shown.get("extract"), shown.get("recall")
+    return Memory(
+        window=Window(**window) if window else None,
+        summarize=Summarize(**summarize) if summarize else None,
+        extract=Extract(**extract) if extract else None,
+        recall=Remembered(tuple(recall["scopes"]), recall["recent_days"]) if recall else None,
     )
 
 
@@ -90,5 +109,8 @@ class Definitions:
             base_id = direct.base_of(agent_id)
             base = await self.get(tenant, base_id, version) if base_id else None
             return direct.direct_agent(agent_id, version, base)
+        if (base_id := memory_runs.base_of(agent_id)) is not None:
+            base = await self.get(tenant, base_id, version)
+            return memory_runs.memory_agent(agent_id, version, base)
         definition = await self._store.read(agents.definition(tenant, agent_id, version))
         return decode_definition(agent_id, version, definition)

@@ -8,19 +8,20 @@ import orjson
 
 from milepost.core.agents import Agent, Limits
 from milepost.core.codec import decode
-from milepost.core.effects import CallTool
+from milepost.core.context import NOTHING_SEEN, Seen, with_context
+from milepost.core.effects import CallTool, CheckCall
 from milepost.core.errors import FencedError, OverloadedError
 from milepost.core.events import (
     ApprovalDecided,
     ChildRunStarted,
     Event,
     MessageAborted,
+    RunCancelling,
     RunResumed,
     RunRetrying,
-    SessionLoaded,
+    StoppedWork,
     ToolCallRequested,
 )
-from milepost.core.messages import Message
 from milepost.core.pending import TTL_S
 from milepost.core.policy import NOTHING_STANDS
 from milepost.core.repetition import may_repeat
@@ -38,10 +39,12 @@ from milepost.runtime.cutoff import cut_off
 from milepost.runtime.journal import Journal, Stamped, folded
 from milepost.runtime.letters import events_of
 from milepost.runtime.means import Means
+from milepost.runtime.memory_runs import learns
 from milepost.runtime.permits import Identity, Listed, Permits
 from milepost.runtime.ports import Past
 from milepost.runtime.rules import rules_for
 from milepost.runtime.settle import Call, Settlement, Settling
+from milepost.runtime.stopping import stopped
 from milepost.runtime.stops import Stops
 from milepost.runtime.structured import checked
 from milepost.runtime.worked_time import WorkedTime
@@ -116,11 +119,9 @@ def _limits(limits: Limits, state: State) -> Limits:
 class Drive:
     """Settles, writes, acts, and begins again with what came of it."""
 
-    def __init__(
-        self, journal: Journal, history: tuple[Message, ...], means: Means, narrowed: Listed
-    ) -> None:
+    def __init__(self, journal: Journal, seen: Seen, means: Means, narrowed: Listed) -> None:
         self._journal = journal
-        self._history = history
+        self._seen = seen
         self._means = means
         agent, claim = journal.agent, journal.claim
         self._permits = Permits(Identity.of(claim.user, claim.scopes), narrowed)
@@ -129,10 +130,12 @@ class Drive:
         self._judge_by_present_rules()
         self._stops = Stops(agent.stop_when, means.stop_condition)
         self._announcements = Announcements(means.ports.clock, self._wake)
-        self._acts = Acts(journal, history, means, self._permits, self._announcements, self._stops)
+        self._acts = Acts(journal, seen, means, self._permits, self._announcements, self._stops)
         self._works: dict[asyncio.Task[list[Event]], Call] = {}
         self._broken: BaseException | None = None
         self._draining = False
+        self._stopped: dict[str, StoppedWork] = {}
+        self._called_off = False
         self._woken: asyncio.Event | None = None
 
     def _judge_by_present_rules(self) -> None:
@@ -170,8 +173,8 @@ class Drive:
         ):
             alarm = self._set_alarm()
             try:
-                if journal.state.history_turns is None and self._history:
-                    happened = journal.stamp(self._loaded())
+                if self._seen.loaded:
+                    happened = journal.stamp(self._seen.loaded)
                 while not await self._advance(happened):
                     mail = journal.inbox_known > journal.inbox_seen
                     happened = [] if mail else await self._await_more(self._woken)
@@ -231,13 +234,16 @@ class Drive:
         read_to = None
         for _ in range(SETTLE_TRIES_MAX):
             read_to = await self._read_inbox(happened, read_to)
+            if await self._halt(happened):
+                read_to = await self._read_inbox(happened, read_to)
             await self._look_at_rules(happened)
             now = self._means.ports.clock()
-            settlement = self._settling.settle(journal.state, happened, now)
+            settlement = self._settling.settle(journal.state, happened, now, self._stopped)
             if not settlement.happened and read_to is None:
                 return settlement
             if settlement.change and settlement.change.ends:
                 await self._stop_works()
+                await self._learn(settlement)
             try:
                 await journal.append(
                     settlement.happened,
@@ -253,6 +259,68 @@ class Drive:
         raise OverloadedError(
             f"run {journal.claim.run_id} gets messages faster than it can read them"
         )
+
+    async def _learn(self, settlement: Settlement) -> None:
+        """Add to a run's end what it leaves for memory; what says so stands right before it."""
+        journal, lessons = self._journal, self._means.lessons
+        if lessons is None or settlement.change is None or not learns(journal.agent):
+            return
+        last = settlement.happened[-1]
+        told, lesson = await lessons.of(journal.claim, journal.agent, settlement.state, last.event)
+        if told is not None:
+            settlement.happened.insert(-1, Stamped(told, last.time_ms))
+        settlement.change = replace(settlement.change, lesson=lesson)
+
+    async def _halt(self, happened: list[Stamped]) -> bool:
+        """Stop all that is in hand of a run that is cancelled, so that its end can tell of it.
+
+        What came to its own end meanwhile has happened. Say whether anything had to be stopped.
+        """
+        if not any(isinstance(stamped.event, RunCancelling) for stamped in happened):
+            return False  # Nearly always, and so before anything is folded.
+        state = folded(self._journal.state, happened)
+        if not (self._works or self._awaits_children(state)):
+            return False
+        works, clock = dict(self._works), self._means.ports.clock
+        over_ms: dict[asyncio.Task[list[Event]], int] = {}
+        for task in works:
+            task.add_done_callback(lambda done: over_ms.setdefault(done, clock()))
+        over, _ = await asyncio.gather(self._call_off(state), self._stop_works())
+        happened += await self._announced()
+        for task, effect in works.items():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                events = self._stops.stopped(_news(task.result(), state), state)
+                happened += self._journal.stamp(*events)
+            elif told := self._told_of(effect, task, over_ms.get(task, clock())):
+                self._stopped[told.id] = told
+        for call in state.calls.values():
+            if call.child_run_id in over:
+                self._stopped[call.child_run_id] = StoppedWork(
+                    "child_run", call.child_run_id, call.call.name, "cancelled", None, clock()
+                )
+        self._journal.inbox_known = max(self._journal.inbox_known, self._journal.inbox_seen + 1)
+        return True
+
+    def _awaits_children(self, state: State) -> bool:
+        return bool(state.open_children and self._means.children and not self._called_off)
+
+    async def _call_off(self, state: State) -> frozenset[str]:
+        if self._means.children is None or not self._awaits_children(state):
+            return frozenset()
+        self._called_off = True
+        claim, stop_s = self._journal.claim, self._means.stop_s
+        return await self._means.children.call_off(claim, state, stop_s)
+
+    def _told_of(
+        self, effect: Call, task: asyncio.Task[list[Event]], at_ms: int
+    ) -> StoppedWork | None:
+        why_left, tool = None, None
+        if isinstance(effect, CallTool | CheckCall):
+            why_left = self._acts.left.get(effect.call.id)
+            tool = self._means.tools.get(effect.call.name)
+        if not task.done():
+            why_left = f"it went on for {self._means.stop_s:g} s after it was cancelled"
+        return stopped(effect, self._journal.agent.model, tool, why_left, at_ms)
 
     async def _look_at_rules(self, happened: Sequence[Stamped]) -> None:
         """Judge calls by the rules of now, whatever held when they were asked for.
@@ -388,9 +456,6 @@ class Drive:
         if works:
             await asyncio.wait(works, timeout=self._means.stop_s)
 
-    def _loaded(self) -> SessionLoaded:
-        return SessionLoaded(self._journal.claim.turns, len(self._history))
-
 
 def _news(events: Sequence[Event], state: State) -> list[Event]:
     """Return the events without that of a child which is over: its letter has said it already."""
@@ -417,14 +482,24 @@ async def drive(claim: Claim, agent: Agent, history: Past, means: Means) -> Driv
         means = replace(means, tools=tools)
     narrowed = await means.permissions_of(claim.tenant) if means.permissions_of else {}
     journal = await load(claim, agent, means)
-    turns = _turns_seen(journal.state, claim)
+    seen = await _seen(journal, history, means)
+    return Drive(journal, seen, means, narrowed)
+
+
+async def _seen(journal: Journal, history: Past, means: Means) -> Seen:
+    """Return what the run sees of its session: what ended since its first step came later."""
+    state, claim, agent = journal.state, journal.claim, journal.agent
     guarded = bool(agent.guardrails and agent.guardrails.input)
-    past = await history.before(claim, turns, begun_only=guarded)
-    return Drive(journal, past, means, narrowed)
-
-
-def _turns_seen(state: State, claim: Claim) -> int:
-    """Return how far the run sees back: what ended since its first step came later."""
-    if state.history_turns is not None:
-        return state.history_turns
-    return 0 if state.step else claim.turns
+    if state.loaded is not None:
+        return await history.again(claim, state, begun_only=guarded)
+    if state.step:
+        return NOTHING_SEEN
+    seen = NOTHING_SEEN
+    if claim.turns:
+        summary_id = means.ports.new_id("sum")
+        seen = await history.before(claim, agent.memory, summary_id, begun_only=guarded)
+    if means.recall and agent.memory and agent.memory.recall and not state.inherited:
+        asked = "\n".join(said.content for said in state.messages)
+        context = await means.recall.context(claim, agent, asked)
+        seen = with_context(seen, claim.turns, context)
+    return seen

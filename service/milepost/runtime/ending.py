@@ -19,6 +19,7 @@ from milepost.runtime import child_runs
 from milepost.runtime.journal import Ports, ending
 from milepost.runtime.letters import events_of
 from milepost.runtime.settle import closing, in_hand
+from milepost.runtime.stopping import work_of
 from milepost.store import idempotency, log, runs
 from milepost.store.idempotency import Asked
 from milepost.store.records import Entry, InboxMessage, LogEntry, UsageRow
@@ -48,8 +49,8 @@ async def end_run(
         raise StaleError(f"run {row.id} was erased meanwhile; look again")
     head = entries[-1].seq
     past = [event for entry in entries if (event := decode(entry.type, entry.data))]
-    before, last = _last_events(fold(past), letters, terminal)
     now = ports.clock()
+    before, last = _last_events(fold(past), letters, terminal, _asked_last(past), now)
     events = [*before, last]
     encoded = [encode(each) for each in events]
     spans, sampled = _cut_off(row, entries, events, now)
@@ -95,16 +96,24 @@ def _found(row: RunRow) -> Work[tuple[list[LogEntry], int, list[InboxMessage]]]:
 
 
 def _last_events(
-    state: State, letters: Sequence[InboxMessage], terminal: Callable[[Usage], Terminal]
+    state: State,
+    letters: Sequence[InboxMessage],
+    terminal: Callable[[Usage], Terminal],
+    model: str,
+    now_ms: int,
 ) -> tuple[list[Event], Terminal]:
-    """Return what came in and what goes before the terminal event, and that event itself."""
+    """Return what came in and what goes before the terminal event, and that event itself.
+
+    Nobody could stop what was in hand from here: it says so.
+    """
     came: list[Event] = []
     for letter in letters:
         came += events_of([letter], reduce(evolve, came, state))
     state = reduce(evolve, came, state)
     event = terminal(state.usage)
     if isinstance(event, RunCancelled):
-        event = replace(event, stopped=tuple(name for name, _ in in_hand(state)))
+        stopped = tuple(name for name, _ in in_hand(state))
+        event = replace(event, stopped=stopped, work=work_of(state, model, {}, now_ms))
     before, last = closing(state, event)
     return [*came, *before], last
 
@@ -130,12 +139,17 @@ def _cut_off(
     return spans, fold.sampled
 
 
+def _asked_last(past: Sequence[Event]) -> str:
+    """Return the model that was asked last, if one was."""
+    started = (event.model for event in reversed(past) if isinstance(event, MessageStarted))
+    return next(started, "")
+
+
 def _billed(
     row: RunRow, past: Sequence[Event], events: Sequence[Event], head: int, time_ms: int
 ) -> tuple[UsageRow, ...]:
     """Return what is known of the call that the ending cuts off, if there is one."""
-    started = (event.model for event in reversed(past) if isinstance(event, MessageStarted))
-    model = next(started, "")
+    model = _asked_last(past)
     return tuple(
         UsageRow(
             seq, row.session_id, row.agent, model, row.user, row.metadata, time_ms, event.usage

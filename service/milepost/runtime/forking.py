@@ -88,6 +88,8 @@ def forking(
             f"the guardrails blocked the input of run {run_id}, and nothing is left at event"
             f" {at_seq} that a model could be asked; give the fork an input"
         )
+    said = (*_unread(state), *added)
+    state = replace(state, steers=())
     begun = any(isinstance(each.event, _BEGUN) for each in past)
     own = () if begun else state.messages[state.inherited :]
     before = state.messages[: len(state.messages) - len(own)]
@@ -99,8 +101,8 @@ def forking(
         guarded=_guarded(state, log, end, run_id),
         trace_parent=_place_in_trace(past, run_id, trace_parent),
     )
-    forked = _between_steps(forked, state) if added else _within_step(forked, state)
-    return Forking((*map(_given, own), *added), forked)
+    forked = _between_steps(forked, state) if said else _within_step(forked, state)
+    return Forking((*map(_given, own), *said), forked)
 
 
 def _end(log: Sequence[Logged], at_seq: int, *, adds: bool) -> int:
@@ -171,6 +173,13 @@ def _closes(event: Event) -> bool:
 def _takes_words(state: State) -> bool:
     """Say whether somebody may speak: a call is followed by its result, before all else."""
     return state.ended or all(call.status is CallStatus.DONE for call in state.calls.values())
+
+
+def _unread(state: State) -> tuple[InputMessage, ...]:
+    """Return what was said to the run and no model has read, if it may be said here."""
+    if not _takes_words(state):
+        return ()
+    return tuple(InputMessage("user", said.content, said.images) for said in state.steers)
 
 
 def _calls_open(log: Sequence[Logged], at_seq: int, run_id: str) -> CallsOpenError:

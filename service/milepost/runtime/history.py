@@ -1,26 +1,55 @@
 """What was said in a session before a run: the transcripts of the runs that ended before it."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from milepost.core.agents import Memory, Window
 from milepost.core.codec import decode
+from milepost.core.context import NOTHING_SEEN, Earlier, Seen
+from milepost.core.events import (
+    ArtifactCreated,
+    BudgetWarning,
+    CacheHit,
+    Custom,
+    Event,
+    GuardrailTriggered,
+    MessageStarted,
+    ModelFellBack,
+    ModelRetried,
+    PolicyDecided,
+    ReasoningCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunExpired,
+    RunFailed,
+    RunIncomplete,
+    RunRetrying,
+    RunStarted,
+    RunWaiting,
+    SessionLoaded,
+    Stretch,
+)
 from milepost.core.messages import Message
-from milepost.core.state import State, fold, transcript
-from milepost.store import sessions
+from milepost.core.state import State, fold
+from milepost.core.window import Place, Placed, cut, estimated, holds, window_of
+from milepost.memory.conversation import placed_in
+from milepost.memory.sight import Sight, as_pinned, seen
+from milepost.memory.transcript import Told, told_in
+from milepost.store import session_past, sessions
 from milepost.store.records import Claim, LogEntry
+from milepost.store.session_past import Past
 from milepost.store.store import Store
 
-TURNS_MAX = 100
+TURNS_MAX = 128
+"""So many turns are read at a time; a few more than most windows have room for."""
+
+TURNS_SHOWN = 100
+"""So many were shown by versions that had no window."""
+
+READ_MAX = 1_000
 CACHED_RUNS_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What was said in a run. `begun`: a model was asked, and not only the client spoke."""
-
-    messages: tuple[Message, ...]
-    begun: bool
+CACHED_TOKENS_MAX = 4_000_000
 
 
 class History:
@@ -29,27 +58,113 @@ class History:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._cached: OrderedDict[str, Told] = OrderedDict()
+        self._cached_tokens = 0
 
     async def before(
-        self, claim: Claim, turns: int, *, begun_only: bool = False
-    ) -> tuple[Message, ...]:
-        """Return what the first `turns` ended runs of the session said, at most the last 100.
+        self, claim: Claim, memory: Memory | None, summary_id: str, *, begun_only: bool = False
+    ) -> Seen:
+        """Return what a run that begins sees of its session, within the window of its agent.
 
-        With `begun_only` it is without the input that no model ever read: whoever has guardrails
-        look at inputs does not know what they would have made of it.
+        What falls out of sight with it is known as `summary_id`. With `begun_only` it is without
+        the input that no model ever read: whoever has guardrails look at inputs does not know what
+        they would have made of it.
         """
-        if not turns:
-            return ()
-        run_ids = await self._store.read(
-            sessions.history(claim.tenant, claim.session_id, turns, limit=TURNS_MAX)
+        if not claim.turns:
+            return NOTHING_SEEN
+        window = window_of(memory)
+        past, placed = await self._last(claim, window, begun_only=begun_only)
+        sight = Sight(claim.turns, placed, cut(placed, window))
+        pins = [pin for pin in past.pins if pin < sight.begins]
+        pinned = await self._at(claim, past, pins)
+        return seen(sight, summary_id, past.trimmed, pinned)
+
+    async def again(self, claim: Claim, state: State, *, begun_only: bool = False) -> Seen:
+        """Return what a run that is under way saw when it began, as its log tells."""
+        loaded = state.loaded
+        if loaded is None:
+            return NOTHING_SEEN
+        if not loaded.turns:
+            return Seen(Earlier(context=loaded.context))
+        kept_from = Place.of(loaded.kept_from) if loaded.kept_from else Place(0, 0)
+        since = kept_from
+        if state.trim is not None:
+            since = min(since, Place.of(state.trim.first))
+        past = await self._store.read(
+            session_past.past(
+                claim.tenant,
+                claim.session_id,
+                loaded.turns,
+                since=since.turn,
+                limit=READ_MAX if loaded.kept_from else TURNS_SHOWN,
+            )
         )
-        told = await self._told(run_ids)
-        counting = (each for each in map(told.__getitem__, run_ids) if each.begun or not begun_only)
-        return tuple(message for each in counting for message in each.messages)
+        placed = await self._placed(past, begun_only=begun_only)
+        summaries: list[str] = []
+        if loaded.summaries:
+            work = session_past.told(claim.tenant, loaded.summaries)
+            summaries = await self._store.read(work)
+        pinned = await self._at(claim, past, [Place.of(pin) for pin in loaded.pins])
+        earlier = Earlier(
+            messages=tuple(each.message for each in placed if each.place >= kept_from),
+            summaries=tuple(summaries),
+            pinned=tuple(map(as_pinned, pinned.values())),
+            context=loaded.context,
+        )
+        return Seen(earlier, trimmed=_within(placed, state.trim))
 
     async def of(self, run_ids: Sequence[str]) -> dict[str, tuple[Message, ...]]:
         """Return what was said in each of these runs, which have all ended."""
         return {run_id: each.messages for run_id, each in (await self._told(run_ids)).items()}
+
+    async def at(self, tenant: str, session_id: str, place: Place) -> Message | None:
+        """Return the message that stands there in a run that is over, None if there is none."""
+        turn = place.turn
+        work = session_past.past(tenant, session_id, turn, since=turn, limit=1)
+        placed = await self._placed(await self._store.read(work), begun_only=False)
+        return next((each.message for each in placed if each.place == place), None)
+
+    # --- Reading ---
+
+    async def _last(
+        self, claim: Claim, window: Window, *, begun_only: bool
+    ) -> tuple[Past, list[Placed]]:
+        """Return the session's last messages: all that is in sight, or too much for the window."""
+        whole, placed = Past(), list[Placed]()
+        before = claim.turns + 1
+        while True:
+            work = session_past.past(
+                claim.tenant, claim.session_id, claim.turns, before=before, limit=TURNS_MAX
+            )
+            past = await self._store.read(work)
+            whole = replace(past, turns=(*past.turns, *whole.turns))
+            read = await self._placed(past, begun_only=begun_only)
+            placed[:0] = [each for each in read if each.place > past.out_of_sight]
+            if not past.more or len(whole.turns) >= READ_MAX or not holds(placed, window):
+                return whole, placed
+            before = past.turns[0][0]
+
+    async def _placed(self, past: Past, *, begun_only: bool) -> list[Placed]:
+        told = await self._told([run_id for _, run_id in past.turns])
+        return [
+            each
+            for turn, run_id in past.turns
+            for each in _of_turn(turn, told[run_id], past.ends.get(turn), begun_only=begun_only)
+        ]
+
+    async def _at(self, claim: Claim, past: Past, places: Sequence[Place]) -> dict[Place, Message]:
+        """Return the messages at these places, those that are still there."""
+        if not places:
+            return {}
+        turns = {place.turn for place in places}
+        work = session_past.runs_at(claim.tenant, past.lines, turns)
+        runs = await self._store.read(work)
+        told = await self._told([*runs.values()])
+        messages = {turn: told[run_id].messages for turn, run_id in runs.items()}
+        return {
+            place: messages[place.turn][place.at]
+            for place in places
+            if place.at < len(messages.get(place.turn, ()))
+        }
 
     async def _told(self, run_ids: Sequence[str]) -> dict[str, Told]:
         # Others may push out of the cache what it had when we asked: keep our own hold of it.
@@ -65,19 +180,76 @@ class History:
         logs: dict[str, list[LogEntry]] = {run_id: [] for run_id in run_ids}
         for run_id, *entry in await self._store.read(sessions.logs(run_ids)):
             logs[run_id].append(LogEntry(*entry))
-        return {run_id: _told(folded(entries)) for run_id, entries in logs.items()}
+        return {run_id: _told(entries) for run_id, entries in logs.items()}
 
-    def _remember(self, told: dict[str, Told]) -> None:
-        self._cached.update(told)
-        while len(self._cached) > CACHED_RUNS_MAX:
-            self._cached.popitem(last=False)
+    def _remember(self, told: Mapping[str, Told]) -> None:
+        """Keep so many, and so much: one transcript may be as long as a thousand others."""
+        for run_id, each in told.items():
+            if run_id not in self._cached:
+                self._cached_tokens += sum(each.tokens)
+            self._cached[run_id] = each
+        while len(self._cached) > CACHED_RUNS_MAX or self._cached_tokens > CACHED_TOKENS_MAX:
+            _, dropped = self._cached.popitem(last=False)
+            self._cached_tokens -= sum(dropped.tokens)
 
 
-def _told(state: State) -> Told:
-    return Told(transcript(state), begun=state.step > 0)
+def _of_turn(turn: int, told: Told, end: int | None, *, begun_only: bool) -> list[Placed]:
+    """Return a turn's messages, up to and with number `end`; what is cut there leaves no call open.
+
+    Results that are beyond are no part of the session, but that there was none has to be said.
+    """
+    placed = placed_in(turn, told, begun_only=begun_only)
+    if end is None or end >= len(placed) - 1:
+        return placed
+    return [*placed[: end + 1], *_closing(placed[: end + 1])]
+
+
+def _closing(placed: Sequence[Placed]) -> list[Placed]:
+    """Return results for the calls that have none."""
+    answered = {each.message.call_id for each in placed}
+    missing = [
+        Message("tool", "Not run.", call_id=call.id)
+        for each in placed
+        for call in each.message.calls
+        if call.id not in answered
+    ]
+    turn, last = placed[-1].place if placed else Place(0, 0)
+    return [
+        Placed(Place(turn, last + more), message, estimated(message))
+        for more, message in enumerate(missing, start=1)
+    ]
+
+
+def _within(placed: Iterable[Placed], stretch: Stretch | None) -> tuple[Message, ...]:
+    if stretch is None:
+        return ()
+    first, last = Place.of(stretch.first), Place.of(stretch.last)
+    return tuple(each.message for each in placed if first <= each.place <= last)
+
+
+def _told(entries: Iterable[LogEntry]) -> Told:
+    """Return what was said in a run that has ended, of whose log only a part says something.
+
+    To read the rest as well would take twice as long.
+    """
+    return told_in(_events(entry for entry in entries if entry.type not in _SILENT))
+
+
+_SILENT = frozenset(
+    event.type
+    for event in (
+        RunStarted, RunWaiting, RunRetrying, RunCompleted, RunIncomplete, RunFailed, RunCancelled,
+        RunExpired, SessionLoaded, MessageStarted, ReasoningCompleted, ModelRetried, ModelFellBack,
+        PolicyDecided, GuardrailTriggered, ArtifactCreated, Custom, CacheHit, BudgetWarning,
+    )
+)  # fmt: skip
+
+
+def _events(entries: Iterable[LogEntry]) -> Iterable[Event]:
+    events = (decode(entry.type, entry.data) for entry in entries)
+    return (event for event in events if event)
 
 
 def folded(entries: Iterable[LogEntry]) -> State:
     """Return where a run stands by its log."""
-    events = (decode(entry.type, entry.data) for entry in entries)
-    return fold(event for event in events if event)
+    return fold(_events(entries))

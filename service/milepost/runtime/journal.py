@@ -13,6 +13,8 @@ from milepost.core.codec import encode, usage_shown
 from milepost.core.events import (
     ArtifactCreated,
     Event,
+    MemorySummarized,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     RunCancelled,
@@ -28,13 +30,23 @@ from milepost.core.frozen import dataclass
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve
 from milepost.core.usage import Usage
+from milepost.core.window import Place
 from milepost.live.frames import Frame
-from milepost.live.hub import QUEUE_BELL, Hub, approvals_bell
+from milepost.live.hub import LESSONS_BELL, QUEUE_BELL, Hub, approvals_bell
 from milepost.runtime import notices
 from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.ports import RunPorts
 from milepost.runtime.worked_time import WorkedTime
-from milepost.store.records import Append, Change, Claim, Entry, NewApproval, NewArtifact, UsageRow
+from milepost.store.records import (
+    Append,
+    Change,
+    Claim,
+    Entry,
+    NewApproval,
+    NewArtifact,
+    NewSummary,
+    UsageRow,
+)
 from milepost.telemetry.spans import SpanFold
 
 if TYPE_CHECKING:  # A run in process has no store, and needs none of what one brings along.
@@ -64,6 +76,10 @@ class _Written:
     spans: list[Span] = field(default_factory=list)
     usage: list[UsageRow] = field(default_factory=list)
     artifacts: list[NewArtifact] = field(default_factory=list)
+    summaries: list[NewSummary] = field(default_factory=list)
+
+
+_TRIMMING = (MemorySummarized, MemoryTrimmed)
 
 
 def no_export(_: Sequence[Span]) -> None:
@@ -150,6 +166,7 @@ class Journal:
             usage=tuple(written.usage),
             approvals=tuple(approvals),
             artifacts=tuple(written.artifacts),
+            summaries=tuple(written.summaries),
         )
         self.inbox_known, freed = await (write or self._ports.store.append)(item)
         if written.frames:
@@ -158,6 +175,8 @@ class Journal:
         self._spans = spans
         self.state = state
         self.inbox_seen = item.inbox_seen
+        if change and change.lesson.is_to_be_read:
+            self._ports.hub.ring(LESSONS_BELL)
         if freed or (change and change.status == "queued"):
             self._ports.hub.ring(QUEUE_BELL)
         if approvals:
@@ -187,6 +206,8 @@ class Journal:
                 written.usage.append(self._row(seq, time_ms, *spent))
             if isinstance(event, ArtifactCreated):
                 written.artifacts.append(self._artifact(event, time_ms))
+            if isinstance(event, _TRIMMING):
+                written.summaries.append(self._summary(event, time_ms))
         return written
 
     def _row(self, seq: int, time_ms: int, model: str, usage: Usage) -> UsageRow:
@@ -216,6 +237,20 @@ class Journal:
             created_ms=time_ms,
         )
 
+    def _summary(self, event: MemorySummarized | MemoryTrimmed, time_ms: int) -> NewSummary:
+        first, last = Place.of(event.first), Place.of(event.last)
+        return NewSummary(
+            id=event.id,
+            session_id=self.claim.session_id,
+            from_turn=first.turn,
+            from_index=first.at,
+            through_turn=last.turn,
+            through_index=last.at,
+            content=event.content if isinstance(event, MemorySummarized) else "",
+            model=event.model,
+            created_ms=time_ms,
+        )
+
     def _spent(self, event: Event) -> tuple[str, Usage] | None:
         """Return what a model call took, as far as is known, and which model it was."""
         match event:
@@ -225,6 +260,8 @@ class Journal:
                 return self.agent.model, usage
             case ToolResultCompressed(model=model, usage=usage) if usage != Usage():
                 return model, usage
+            case MemorySummarized(usage=usage) | MemoryTrimmed(usage=usage) if usage != Usage():
+                return event.model or self.agent.model, usage
             case ToolCallScreened(usage=usage) if usage != Usage():
                 assert self.agent.guardrails is not None, "only guardrails screen calls"
                 assert self.agent.guardrails.coherence is not None, "only a model takes anything"

@@ -6,7 +6,8 @@ import orjson
 
 from milepost.core.events import Event, RunCancelling, RunRetried
 from milepost.core.state import CallStatus, State
-from milepost.runtime import approval_letters, children, client_calls
+from milepost.runtime import approval_letters, children, client_calls, steering
+from milepost.store import records
 from milepost.store.records import InboxMessage
 
 
@@ -33,6 +34,8 @@ def _event_of(letter: InboxMessage, state: State) -> Event | None:
             return None if state.cancelling else RunCancelling(said["by"], said["reason"])
         case "retry":
             return RunRetried(said["by"])
+        case records.STEER_LETTER:
+            return steering.event_in(said) if said["message_id"] not in state.steered else None
         case _:
             return None
 

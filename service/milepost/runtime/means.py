@@ -4,7 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from milepost.core.agents import Agent
+from milepost.core.events import Event, MemoryExtracted
 from milepost.core.policy import Standing
+from milepost.core.state import State
 from milepost.guardrails.verdicts import Rail
 from milepost.providers.catalog import Catalog
 from milepost.providers.chains import Chains
@@ -19,6 +22,7 @@ from milepost.runtime.stashes import Stashes
 from milepost.runtime.stops import StopCondition
 from milepost.runtime.structured import AnswerCheck
 from milepost.runtime.transactions import Transactions
+from milepost.store.records import Claim, Lesson
 from milepost.tools import Invoker, Registry
 
 
@@ -36,6 +40,25 @@ class Lease(Protocol):
         """Raise `FencedError` when the lease may have lapsed."""
 
 
+class Recall(Protocol):
+    """What finds what is known from earlier conversations."""
+
+    async def context(self, claim: Claim, agent: Agent, query: str) -> str:
+        """Return what a run that is asked this is told beside its session; nothing if nothing is.
+
+        Raises only what any reading of the store may raise.
+        """
+
+
+class Lessons(Protocol):
+    """What finds what a run leaves for memory when it ends."""
+
+    async def of(
+        self, claim: Claim, agent: Agent, state: State, end: Event
+    ) -> tuple[MemoryExtracted | None, Lesson]:
+        """Return the event that says so, if one does, and what is to be written beside the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Means:
     """What runs are driven with: everything that does not differ from run to run.
@@ -44,7 +67,8 @@ class Means:
     `permissions_of` says to whom the tenant permits which. `chains` finds who answers for an agent
     with fallbacks; without them its first model does. `rails` are the guardrails in Python, by
     name. `standing_of` finds the rules of tenants and sessions, `rates` counts for those that need
-    it. `transactions` are for the tools that write in the run's own database.
+    it. `transactions` are for the tools that write in the run's own database. `recall` finds what
+    is known from earlier conversations, `lessons` what a run leaves for later ones.
     """
 
     ports: RunPorts
@@ -70,3 +94,5 @@ class Means:
     standing_of: StandingOf | None = None
     rates: Rates | None = None
     transactions: Transactions | None = None
+    recall: Recall | None = None
+    lessons: Lessons | None = None

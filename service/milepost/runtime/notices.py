@@ -40,6 +40,11 @@ def result_cut(run_id: str, tool: str, model: str, why: str) -> None:
     _log.warning("a result was cut, not compressed", run=run_id, tool=tool, model=model, why=why)
 
 
+def history_untold(run_id: str, model: str, why: str) -> None:
+    """Tell that messages fell out of sight, and nothing is told of them."""
+    _log.warning("a session was trimmed, not summarized", run=run_id, model=model, why=why)
+
+
 def guardrail_failed(error: Exception, run_id: str, guardrail: str) -> None:
     """Tell that a guardrail could not judge; what becomes of its subject, the run's log says."""
     _log.warning("a guardrail failed", run=run_id, guardrail=guardrail, exception=_shown(error))
@@ -67,6 +72,11 @@ def model_fell_back(failed: str, following: str, error: ProviderError) -> None:
         code=error.code,
         error=str(error),
     )
+
+
+def embeddings_failed(model: str, error: Exception) -> None:
+    """Tell that no vectors could be made, so that memories are found by their words alone."""
+    _log.warning("no embeddings; memories are found by words", model=model, error=str(error))
 
 
 def run_failed(event: RunFailed, run_id: str, agent: str) -> None:

@@ -22,6 +22,10 @@ from milepost.core.events import (
     InputScreened,
     InputScreening,
     LoopDetected,
+    MemoryExtracted,
+    MemorySummarized,
+    MemorySummarizing,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     MessageStarted,
@@ -36,6 +40,7 @@ from milepost.core.events import (
     RunFailed,
     RunFailing,
     RunForked,
+    RunImported,
     RunIncomplete,
     RunQueued,
     RunResumed,
@@ -44,6 +49,8 @@ from milepost.core.events import (
     RunStarted,
     RunWaiting,
     SessionLoaded,
+    SteerApplied,
+    SteerReceived,
     StepCompleted,
     StepStarted,
     StructuredRetried,
@@ -70,6 +77,9 @@ Origin = Literal["world", "loop", "either"]
 HANDOVERS = (RunQueued, RunForked, RunStarted, RunResumed, RunRetrying)
 """Behind these nobody has decided on anything yet."""
 
+ASIDES = (MemoryExtracted,)
+"""These stand between events that are decided on together, right before the last one."""
+
 
 def origin_of(event: Event, state: State) -> Origin:
     """Return who may have written the event in this state.
@@ -79,6 +89,7 @@ def origin_of(event: Event, state: State) -> Origin:
     match event:
         case (
             InputScreening()
+            | SteerApplied()
             | StepStarted()
             | StepCompleted()
             | MessageStarted()
@@ -92,6 +103,8 @@ def origin_of(event: Event, state: State) -> Origin:
             | ToolCallDenied()
             | ToolCallInterrupted()
             | ToolResultCompressing()
+            | MemorySummarizing()
+            | MemoryTrimmed(error=None)
             | ApprovalRequested()
             | RunWaiting()
             | RunCompleted()
@@ -113,13 +126,18 @@ def origin_of(event: Event, state: State) -> Origin:
         case (
             RunQueued()
             | RunForked()
+            | RunImported()
             | RunStarted()
             | RunResumed()
             | RunRetrying()
             | RunRetried()
             | RunCancelling()
             | SessionLoaded()
+            | MemorySummarized()
+            | MemoryTrimmed()
+            | MemoryExtracted()
             | InputScreened()
+            | SteerReceived()
             | MessageCompleted()
             | ReasoningCompleted()
             | ModelFellBack()

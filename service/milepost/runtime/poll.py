@@ -1,4 +1,7 @@
-"""The net under the hints: looks at the logs that somebody listens to, all in one statement."""
+"""The net under the hints: looks at the logs that somebody listens to, all in one statement.
+
+And in one more at the sessions in which somebody waits for the next run.
+"""
 
 import asyncio
 import random
@@ -6,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from milepost.core.errors import MilepostError
-from milepost.live.hub import LINK_BELL, Hub
-from milepost.store import log
+from milepost.live.hub import LINK_BELL, Hub, session_bell
+from milepost.store import log, session_order
 from milepost.store.store import Store
 
 BLIND_S = 1.0
@@ -31,6 +34,7 @@ class Poller:
         self._hinted = hinted
         self._blind_s = blind_s
         self._hinted_s = hinted_s
+        self._stood: dict[str, int] = {}
 
     async def run(self) -> None:
         """Poll until cancelled, and out of turn where hints begin to come, or no longer do."""
@@ -42,15 +46,23 @@ class Poller:
                     async with asyncio.timeout(every_s * jitter):
                         await changed.wait()
                 changed.clear()
-                await self._look()
+                with suppress(MilepostError):  # The database is away: the next turn looks again.
+                    await self._look()
+                    await self._look_at_sessions()
+
+    async def _look_at_sessions(self) -> None:
+        """Ring where something came since the last look, was erased, or nobody looked before."""
+        watched = self._hub.sessions
+        stand = await self._store.read(session_order.stands(watched)) if watched else {}
+        for session_id in watched:
+            if session_id not in stand or stand[session_id] != self._stood.get(session_id):
+                self._hub.chime(session_bell(session_id))
+        self._stood = stand
 
     async def _look(self) -> None:
         if not (listened := self._hub.listened):
             return
-        try:
-            heads = await self._store.read(log.heads(listened))
-        except MilepostError:
-            return  # The database is away: the next turn looks again.
+        heads = await self._store.read(log.heads(listened))
         for run_id in listened:
             if run_id in heads:
                 self._hub.hint(run_id, heads[run_id])

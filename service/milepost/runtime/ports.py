@@ -6,9 +6,11 @@ Nothing here knows SQL, so that a run in process brings no database along.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from milepost.core.agents import Memory
+from milepost.core.context import Seen
 from milepost.core.events import Event
-from milepost.core.messages import Message
 from milepost.core.spans import Span
+from milepost.core.state import State
 from milepost.live.hub import Hub
 from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.contents import Contents
@@ -35,12 +37,16 @@ class Past(Protocol):
     """What was said before a run."""
 
     async def before(
-        self, claim: Claim, turns: int, *, begun_only: bool = False
-    ) -> tuple[Message, ...]:
-        """Return what the first `turns` ended runs of the session said.
+        self, claim: Claim, memory: Memory | None, summary_id: str, *, begun_only: bool = False
+    ) -> Seen:
+        """Return what a run that begins sees of its session, within the window of its agent.
 
-        With `begun_only` it is without the input that no model ever read.
+        What falls out of sight with it is known as `summary_id`. With `begun_only` it is without
+        the input that no model ever read.
         """
+
+    async def again(self, claim: Claim, state: State, *, begun_only: bool = False) -> Seen:
+        """Return what a run that is under way saw when it began, as its log tells."""
 
 
 class Counting(Protocol):

@@ -12,6 +12,7 @@ from milepost.core.events import (
     GuardrailTriggered,
     InputMessage,
     InputScreened,
+    SteerReceived,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallScreened,
@@ -92,7 +93,8 @@ class Rails:
     async def results(self, events: Iterable[Event], state: State) -> list[Event]:
         """Return the events, with what was brought to the calls of `state` having passed the rails.
 
-        An error is read by the model as a result is: it passes those that judge no form.
+        What people say to the run passes those of its input. An error is read by the model as a
+        result is: it passes those that judge no form.
         """
         return [shown for event in events for shown in await self._result(event, state)]
 
@@ -124,6 +126,8 @@ class Rails:
                 return [*self._told_of(taken, call_id), replace(event, result=taken.value)]
             case Custom(call_id):
                 return await self._announced(event, state.calls[call_id].call.name)
+            case SteerReceived():
+                return await self._steer(event)
             case ToolCallFailed(call_id, error):
                 tool = state.calls[call_id].call.name
                 seen = [post for post in self._results if not post.form]
@@ -132,6 +136,16 @@ class Rails:
                 return [*self._told_of(taken, call_id), replace(event, error=shown)]
             case _:
                 return [event]
+
+    async def _steer(self, event: SteerReceived) -> list[Event]:
+        """Return what is left of what somebody said to the run: it is input as well."""
+        taken = await self._passage(self._input, self._subject("input", event.content))
+        if taken.blocked:
+            refused = _refusal(taken.blocked)
+            shown = replace(event, content="", images=(), screened=True, blocked=refused)
+        else:
+            shown = replace(event, content=str(taken.value), screened=True)
+        return [*_told(taken.triggers, "input"), shown]
 
     async def _announced(self, event: Custom, tool: str) -> list[Event]:
         """Return what a tool tells of as its result may be shown: not at all, where it may not."""

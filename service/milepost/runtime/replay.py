@@ -16,7 +16,7 @@ from milepost.core.json import Json
 from milepost.core.rulings import Rules
 from milepost.core.state import State, evolve
 from milepost.runtime.drive import adapted
-from milepost.runtime.origins import HANDOVERS, Origin, origin_of
+from milepost.runtime.origins import ASIDES, HANDOVERS, Origin, origin_of
 from milepost.runtime.resemblance import differences, is_same, shown
 from milepost.runtime.settle import Settling
 from milepost.runtime.worked_time import WorkedTime
@@ -139,7 +139,8 @@ class _Replay:
     def _take(self, each: Logged) -> Divergence | None:
         """Take the next event in; return how it differs from what follows from those before it."""
         event = each.event
-        origin: Origin = "loop" if self._expected else origin_of(event, self._state)
+        is_decided = bool(self._expected) and not isinstance(event, ASIDES)
+        origin: Origin = "loop" if is_decided else origin_of(event, self._state)
         if origin == "world":
             self._go_on(each)
             return None

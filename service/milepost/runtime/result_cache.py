@@ -16,7 +16,7 @@ import orjson
 from milepost.core.canonical import digest
 from milepost.core.json import Json
 from milepost.providers.cache import ReplyCache
-from milepost.providers.cache_key import tenant_prefix
+from milepost.providers.cache_key import owner_key, tenant_prefix
 from milepost.store.records import Claim
 from milepost.tools import Tool
 
@@ -36,20 +36,27 @@ class ResultCache:
     def __init__(self, cache: ReplyCache) -> None:
         self._cache = cache
 
-    async def find(self, key: str) -> Found | None:
-        """Return the result that is kept under the key."""
+    async def find(self, key: str, owner: str | None, ttl_s: float) -> Found | None:
+        """Return the result that is kept under the key, which is the owner's from now on, too."""
         value = await self._cache.get(key)
         if value is None:
             return None
+        if owner is not None:
+            await self._cache.mark(key, owner, ttl_s)
         try:
             return Found(orjson.loads(value))
         except orjson.JSONDecodeError:
             await self._cache.delete(key)
             return None
 
-    async def keep(self, key: str, result: Json, ttl_s: float) -> None:
-        """Keep a result for so long."""
-        await self._cache.set(key, orjson.dumps(result), ttl_s)
+    async def keep(self, key: str, result: Json, ttl_s: float, owner: str | None) -> None:
+        """Keep a result for so long, unless its owner is erased before."""
+        await self._cache.set(key, orjson.dumps(result), ttl_s, owner)
+
+
+def owner_of(claim: Claim) -> str | None:
+    """Return whose results a run's are, as caches know them."""
+    return None if claim.user is None else owner_key(claim.tenant, claim.user)
 
 
 def key_of(tool: Tool, arguments: Mapping[str, Json], claim: Claim) -> str | None:

@@ -54,7 +54,13 @@ def rules_for(
         screens_input=bool(agent.guardrails and agent.guardrails.input),
         screens_calls=bool(agent.guardrails and agent.guardrails.screens_calls),
         on_unknown=on_unknown,
+        summarizer=_summarizer(agent),
     )
+
+
+def _summarizer(agent: Agent) -> str | None:
+    memory = agent.memory
+    return memory.summarize.model if memory and memory.summarize else None
 
 
 def _rule(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from types import MappingProxyType
 
 import orjson
 
@@ -22,6 +23,7 @@ from milepost.core.effects import (
     Record,
     ScreenCall,
     ScreenInput,
+    SummarizeHistory,
 )
 from milepost.core.events import (
     ApprovalRequested,
@@ -48,20 +50,25 @@ from milepost.core.state import CallStatus, State, evolve
 from milepost.core.usage import UNKNOWN
 from milepost.runtime.clock import NewId
 from milepost.runtime.journal import Stamped, ending
+from milepost.runtime.stopping import Stops, is_in_hand, work_of
 from milepost.store.records import Change, Claim, NewApproval
 
 ROUNDS_MAX = 1_000
 
-_IN_HAND = frozenset(
-    {
-        CallStatus.STARTED, CallStatus.LOST, CallStatus.CHECKING, CallStatus.AWAITED,
-        CallStatus.HAPPENED, CallStatus.UNKNOWN,
-    }
-)  # fmt: skip
+NONE_STOPPED: Stops = MappingProxyType({})
 RUN_ENDED = "the run was ended"
 GIVEN_UP = Failure("cancelled", "the run was ended while this tool ran; it may have acted")
 
-Call = ScreenInput | ScreenCall | CountCall | CallModel | CallTool | CheckCall | CompressResult
+Call = (
+    ScreenInput
+    | SummarizeHistory
+    | ScreenCall
+    | CountCall
+    | CallModel
+    | CallTool
+    | CheckCall
+    | CompressResult
+)
 """What is done in the world, once the log says that it is begun."""
 
 
@@ -70,6 +77,7 @@ class Settlement:
     """An iteration: what happened and what it decided. `calls` begin when it is durable.
 
     A call comes with the seq offset, counted from the iteration's first event, of its own start.
+    `stops` is what was in hand and is not any more.
     """
 
     state: State
@@ -77,6 +85,7 @@ class Settlement:
     calls: list[tuple[Call, int]] = field(default_factory=list)
     approvals: list[NewApproval] = field(default_factory=list)
     change: Change | None = None
+    stops: Stops = field(default_factory=dict)
 
     @property
     def leaves(self) -> bool:
@@ -97,9 +106,11 @@ class Settling:
         self._new_id = new_id
         self._preview = preview
 
-    def settle(self, state: State, happened: Sequence[Stamped], now_ms: int) -> Settlement:
+    def settle(
+        self, state: State, happened: Sequence[Stamped], now_ms: int, stops: Stops = NONE_STOPPED
+    ) -> Settlement:
         """Return what follows from `state` and what `happened`, up to where the world acts."""
-        settlement = Settlement(state, [])
+        settlement = Settlement(state, [], stops=stops)
         for stamped in happened:
             self._happen(settlement, stamped.event, stamped.time_ms)
         for _ in range(ROUNDS_MAX):
@@ -118,6 +129,7 @@ class Settling:
                 self._happen_all(settlement, events, now_ms)
             case (
                 ScreenInput()
+                | SummarizeHistory()
                 | ScreenCall()
                 | CountCall()
                 | CallModel()
@@ -154,8 +166,8 @@ class Settling:
                 return (*opening, MessageStarted(message_id, self._agent.model))
             case CallTool():
                 return (_started(effect),)
-            case CompressResult():
-                return (effect.opening,)
+            case CompressResult(opening=opening) | SummarizeHistory(opening):
+                return (opening,)
 
     def _happen(self, settlement: Settlement, event: Event, time_ms: int) -> None:
         settlement.happened.append(Stamped(event, time_ms))
@@ -171,8 +183,10 @@ class Settling:
             assert state.failing is not None, "a run is stopped on request, or because it must be"
             self._close(settlement, RunFailed(state.failing, state.usage), now_ms)
             return
+        by, reason = state.cancelling.by, state.cancelling.reason
         stopped = tuple(name for name, _ in in_hand(state))
-        event = RunCancelled(state.cancelling.by, state.cancelling.reason, stopped, state.usage)
+        work = work_of(state, self._agent.model, settlement.stops, now_ms)
+        event = RunCancelled(by, reason, stopped, state.usage, work)
         self._close(settlement, event, now_ms)
 
     def _close(self, settlement: Settlement, event: Terminal, now_ms: int) -> None:
@@ -228,7 +242,7 @@ def in_hand(state: State) -> list[tuple[str, Event]]:
     work: list[tuple[str, Event]] = [
         (f"{call_id} {call.call.name}", ToolCallFailed(call_id, GIVEN_UP))
         for call_id, call in state.calls.items()
-        if call.status in _IN_HAND or (call.status, call.asking) == (CallStatus.ASKED, "outcome")
+        if is_in_hand(call)
     ]
     if state.open_message:
         aborted = MessageAborted(state.open_message, RUN_ENDED, usage=UNKNOWN)

@@ -1,5 +1,6 @@
 """A store's own runs as the children of others: queued for whichever worker is free."""
 
+import asyncio
 from contextlib import suppress
 
 from milepost.core.agents import Agent
@@ -7,13 +8,15 @@ from milepost.core.effects import CallTool
 from milepost.core.errors import MilepostError, OverloadedError
 from milepost.core.events import ChildRunStarted, Event, Failure, ToolCallFailed
 from milepost.core.state import State
-from milepost.live.hub import QUEUE_BELL
+from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime.cancelling import abandon_children
 from milepost.runtime.child_runs import child_of, tell, with_agents
 from milepost.runtime.journal import Ports
-from milepost.store import new_runs, runs
+from milepost.store import children, new_runs, runs
 from milepost.store.records import Claim
 from milepost.tools import Registry
+
+LOOK_S = 0.2
 
 
 class StoredChildren:
@@ -43,6 +46,21 @@ class StoredChildren:
         self._ports.hub.ring(QUEUE_BELL)
         return ChildRunStarted(effect.call.id, wanted.id, wanted.agent)
 
+    async def call_off(self, claim: Claim, state: State, within_s: float) -> frozenset[str]:
+        """Tell them to stop, and wait for so long until they are over."""
+        asked = state.open_children
+        bell = self._ports.hub.bell(inbox_bell(claim.run_id))
+        with suppress(MilepostError, TimeoutError), bell as told:
+            await abandon_children(self._ports, claim.tenant, claim.run_id)
+            async with asyncio.timeout(within_s):
+                while await self._open(claim):
+                    await _heard(told)
+        return asked - await self._open(claim)
+
+    async def _open(self, claim: Claim) -> frozenset[str]:
+        work = children.open_of(claim.tenant, claim.run_id)
+        return frozenset(await self._ports.store.read(work))
+
     async def part(self, claim: Claim, state: State) -> None:
         """Tell the parent that this run is over, and stop the children that nobody waits for.
 
@@ -54,3 +72,11 @@ class StoredChildren:
             if state.parent is not None:
                 row = await self._ports.store.read(runs.find(claim.tenant, claim.run_id))
                 await tell(self._ports, row)
+
+
+async def _heard(told: asyncio.Event) -> None:
+    """Wait for the bell that a child rings when it is over; of one elsewhere it may be lost."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_S):
+            await told.wait()
+    told.clear()

@@ -1,6 +1,7 @@
 """Where contents lie that are too large for the database."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import secrets
@@ -20,8 +21,11 @@ class Blobs(Protocol):
     ) -> bytes | None:
         """Return a stretch of a content, or None where there is none such."""
 
+    async def remove(self, tenant: str, session_id: str, sha256: str) -> None:
+        """Forget a content. Raises `OSError` where that is impossible."""
+
     async def clear(self, tenant: str, session_id: str) -> None:
-        """Forget all that is kept under the session."""
+        """Forget all that is kept under the session. Raises `OSError` where that is impossible."""
 
 
 class DirectoryBlobs:
@@ -41,10 +45,15 @@ class DirectoryBlobs:
         place = self._folder(tenant, session_id) / sha256
         return await asyncio.to_thread(_read, place, start, length)
 
+    async def remove(self, tenant: str, session_id: str, sha256: str) -> None:
+        """Remove the file."""
+        place = self._folder(tenant, session_id) / sha256
+        await asyncio.to_thread(place.unlink, missing_ok=True)
+
     async def clear(self, tenant: str, session_id: str) -> None:
         """Remove the session's folder."""
-        folder = self._folder(tenant, session_id)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            await asyncio.to_thread(shutil.rmtree, self._folder(tenant, session_id))
 
     def _folder(self, tenant: str, session_id: str) -> Path:
         # A tenant's name is whatever its keys say: no path is made of it.

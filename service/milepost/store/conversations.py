@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, select, tuple_, update
 
 from milepost.core.errors import ConflictError
-from milepost.store import schema
+from milepost.store import erasures, schema
 from milepost.store.dialect import insert_new, number, text
 from milepost.store.work import Statement, Work
 
@@ -102,7 +102,6 @@ _SHOW = Statement(
 )
 _of_session = (_C.session_id == text("session_id")) & (_C.tenant == text("tenant"))
 _LOCK_OF_SESSION = Statement(select(_C.session_id).where(_of_session).with_for_update())
-_DELETE_OF_SESSION = Statement(delete(schema.conversations).where(_of_session))
 
 _message = (
     (_D.tenant == text("tenant"))
@@ -184,17 +183,13 @@ def lock_of_session(tenant: str, session_id: str) -> Work[None]:
     yield _LOCK_OF_SESSION(tenant=tenant, session_id=session_id)
 
 
-def delete_of_session(tenant: str, session_id: str) -> Work[None]:
-    """Forget the conversations that went on in a session."""
-    yield _DELETE_OF_SESSION(tenant=tenant, session_id=session_id)
-
-
 def take(scope: ScopeKey, message_id: str, said_hash: str, now_ms: int) -> Work[Delivery | None]:
     """Take a message in; return what it did before if it has come before.
 
     Comes before any effect, so that a second delivery waits for the commit of the first. Raises
     `MessageReusedError` if its id stood for something else.
     """
+    yield from erasures.require_none(scope.tenant, scope.user)
     named = {**scope.named(), "message_id": message_id}
     if (yield _TAKE(**named, said_hash=said_hash, now_ms=now_ms)):
         return None

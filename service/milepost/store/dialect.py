@@ -10,6 +10,8 @@ from sqlalchemy import (
     Boolean,
     ColumnClause,
     ColumnElement,
+    Double,
+    Executable,
     Table,
     Text,
     bindparam,
@@ -21,6 +23,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.operators import OperatorType
@@ -234,6 +237,118 @@ def insert_new(table: Table) -> postgresql.Insert:
     Both databases read the same text. Postgres waits for a rival that has not committed yet.
     """
     return postgresql.insert(table).on_conflict_do_nothing()
+
+
+class _worded(FunctionElement[Any]):  # noqa: N801 - reads as a SQL function
+    """The memories of a tenant in which one of some words occurs, or begins a word, with a score.
+
+    The parameters are `tenant` and `words`: letters and digits, with a space between words.
+    """
+
+    inherit_cache = False
+
+    def __init__(self) -> None:
+        super().__init__(text("words"), text("tenant"))
+
+
+@compiles(_worded, "sqlite")
+def _worded_sqlite(element: _worded, compiler: SQLCompiler, **options: Any) -> str:
+    words, _ = (compiler.process(part, **options) for part in element.clauses)
+    wanted = f"""'"' || replace({words}, ' ', '"* OR "') || '"*'"""
+    return (
+        "(SELECT rowid AS number, -rank AS score FROM memory_words"  # noqa: S608 - our own text
+        f" WHERE memory_words MATCH {wanted})"
+    )
+
+
+@compiles(_worded, "postgresql")
+def _worded_postgresql(element: _worded, compiler: SQLCompiler, **options: Any) -> str:
+    words, tenant = (compiler.process(part, **options) for part in element.clauses)
+    wanted = f"to_tsquery('simple', replace({words}, ' ', ':* | ') || ':*')"
+    indexed = "to_tsvector('simple', said.words)"
+    return (
+        f"(SELECT said.number, ts_rank({indexed}, {wanted}) AS score FROM memories AS said"  # noqa: S608 - our own text
+        f" WHERE said.tenant = {tenant} AND {indexed} @@ {wanted})"
+    )
+
+
+def worded() -> TableValuedAlias:
+    """Return the numbers of memories in which words occur, with a score: see `_worded`."""
+    columns: list[ColumnClause[Any]] = [column("number", BigInteger), column("score", Double)]
+    return _worded().table_valued(*columns, name="found")
+
+
+class distance(FunctionElement[float]):  # noqa: N801 - reads as a SQL function
+    """How far two vectors, written as JSON, lie apart: for Postgres with pgvector alone."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(distance, "postgresql")
+def _distance_postgresql(element: distance, compiler: SQLCompiler, **options: Any) -> str:
+    one, other = (compiler.process(part, **options) for part in element.clauses)
+    return f"(CAST({one} AS vector) <=> CAST({other} AS vector))"
+
+
+class has_vectors(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Whether the database itself knows vectors: Postgres does where pgvector is installed."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
+@compiles(has_vectors, "sqlite")
+def _has_vectors_sqlite(*_: Any, **__: Any) -> str:
+    return "0"
+
+
+@compiles(has_vectors, "postgresql")
+def _has_vectors_postgresql(*_: Any, **__: Any) -> str:
+    return "EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector')"
+
+
+class tidied_words(Executable, ClauseElement):  # noqa: N801 - reads as a SQL statement
+    """Leaves nothing of what was deleted in SQLite's index of words, where it would stay a while.
+
+    Postgres takes it out when it vacuums, as it does everything.
+    """
+
+    inherit_cache = True
+
+
+@compiles(tidied_words, "sqlite")
+def _tidied_words_sqlite(*_: Any, **__: Any) -> str:
+    return "INSERT INTO memory_words(memory_words) VALUES ('optimize')"
+
+
+@compiles(tidied_words, "postgresql")
+def _tidied_words_postgresql(*_: Any, **__: Any) -> str:
+    return "SELECT 1"
+
+
+class advisory_lock(Executable, ClauseElement):  # noqa: N801 - reads as a SQL statement
+    """Holds a lock that only has a number until the transaction ends: `shared`, or alone.
+
+    SQLite has one writer at a time, and needs none.
+    """
+
+    inherit_cache = False
+
+    def __init__(self, key: int, *, shared: bool) -> None:
+        self.key = key
+        self.shared = shared
+
+
+@compiles(advisory_lock, "sqlite")
+def _advisory_lock_sqlite(*_: Any, **__: Any) -> str:
+    return "SELECT 1"
+
+
+@compiles(advisory_lock, "postgresql")
+def _advisory_lock_postgresql(element: advisory_lock, *_: Any, **__: Any) -> str:
+    manner = "_shared" if element.shared else ""
+    return f"SELECT pg_advisory_xact_lock{manner}({element.key})"
 
 
 class json_text(FunctionElement[str]):  # noqa: N801 - reads as a SQL function

@@ -57,5 +57,12 @@ class Engine(Protocol):
         Whoever leaves it without a commit has it rolled back.
         """
 
+    async def scrub(self) -> bool:
+        """Leave nothing of what was deleted where only the database looks; say whether it could.
+
+        SQLite keeps old pages in its journal until it is written back. What Postgres keeps is for
+        its own vacuum to remove.
+        """
+
     async def close(self) -> None:
         """Let go of every connection."""

@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 READERS = 4
 BUSY_TIMEOUT_MS = 30_000
+SCRUB_TIMEOUT_MS = 100
 GROUP_MAX = 64
 WAL_RETRY_S = 0.01
 _KEY_EXISTS = frozenset(
@@ -151,6 +152,35 @@ class _Job:
             self.future.set_exception(self.error)
 
 
+class _Scrub:
+    """Writes the journal back into the file and empties it, unless somebody reads from it."""
+
+    def __init__(self, future: "asyncio.Future[bool]") -> None:
+        self._future = future
+
+    def serve(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {SCRUB_TIMEOUT_MS}").close()
+            cursor = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            ((busy, *_),) = cursor.fetchall()
+            cursor.close()
+        except sqlite3.Error:
+            busy = 1
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").close()
+        loop = self._future.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._tell, not busy)
+
+    def _tell(self, done: bool) -> None:
+        if not self._future.done():
+            self._future.set_result(done)
+
+
+_Aside = SqliteTransaction | _Scrub
+"""What the writer does by itself, between two commits."""
+
+
 class SqliteEngine:
     """One file, one process. `path` is the database file."""
 
@@ -160,7 +190,7 @@ class SqliteEngine:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._closed = False
-        self._jobs: queue.SimpleQueue[_Job | SqliteTransaction | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | _Aside | None] = queue.SimpleQueue()
         with translated():
             connection = connect(path)  # here, so that it is the caller who learns if it fails
         self._writer = threading.Thread(
@@ -195,6 +225,13 @@ class SqliteEngine:
         finally:
             opened.leave()
 
+    async def scrub(self) -> bool:
+        """Write the journal back and empty it, between two of the writer's transactions."""
+        self._require_open()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Scrub(future))
+        return await future
+
     async def close(self) -> None:
         """Finish what was handed in, then close."""
         self._closed = True
@@ -222,13 +259,13 @@ class SqliteEngine:
 
     def _write_all(self, connection: sqlite3.Connection) -> None:
         while (job := self._jobs.get()) is not None:
-            behind: list[SqliteTransaction | None] = []
-            if isinstance(job, SqliteTransaction):
-                behind.append(job)
-            else:
+            behind: list[_Aside | None] = []
+            if isinstance(job, _Job):
                 jobs, behind = self._gather(job)
                 self._commit(connection, jobs)
                 _settle(jobs)
+            else:
+                behind.append(job)
             for other in behind:
                 if other is None:
                     connection.close()
@@ -236,7 +273,7 @@ class SqliteEngine:
                 other.serve(connection)
         connection.close()
 
-    def _gather(self, first: _Job) -> tuple[list[_Job], list[SqliteTransaction | None]]:
+    def _gather(self, first: _Job) -> tuple[list[_Job], list[_Aside | None]]:
         """Take what piled up during the last commit: waiting for more would only cost time.
 
         Also returned is what ended the pile: a transaction that stays open, or the engine's end.

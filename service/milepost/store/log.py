@@ -13,7 +13,7 @@ from sqlalchemy import case, delete, exists, func, insert, null, select, update
 
 from milepost.core.errors import FencedError, MilepostError
 from milepost.core.spans import Span
-from milepost.store import outbox, schema, usage
+from milepost.store import lessons, lines, outbox, schema, usage
 from milepost.store.dialect import (
     among,
     at_start,
@@ -119,31 +119,12 @@ LOCK_SESSIONS = Statement(
 TURN_SESSIONS = Statement(
     update(schema.sessions)
     .where(_S.id == _ending.c.session_id, _S.tenant == _ending.c.tenant)
-    .values(turns=_S.turns + 1, updated_ms=_ending.c.now_ms)
-)
-_blocked = schema.runs.alias("blocked")
-_active = schema.runs.alias("active")
-PROMOTE = Statement(
-    update(schema.runs)
-    .where(
-        _R.id.in_(
-            select(func.min(_blocked.c.id))
-            .where(
-                _blocked.c.status == word("blocked"),
-                _blocked.c.session_id.in_(select(_ending.c.session_id)),
-            )
-            .group_by(_blocked.c.session_id)
-        ),
-        _R.status == word("blocked"),
-        ~exists().where(
-            _active.c.session_id == _R.session_id,
-            _active.c.status.in_([word(status) for status in schema.ACTIVE]),
-        ),
+    .values(
+        turns=_S.turns + 1,
+        updated_ms=_ending.c.now_ms,
+        expires_ms=_ending.c.now_ms + _S.ttl_ms,  # Of most sessions NULL, as it was.
     )
-    .values(status="queued", run_at_ms=now_ms())
-    .returning(_R.id)
 )
-
 _ended = rows("ended", "run_id", "tenant", numbers=("now_ms",))
 _A = schema.approvals.c
 WITHDRAW = Statement(
@@ -216,6 +197,11 @@ _INSERT_APPROVALS = _insert_of(
 )
 
 _INSERT_ARTIFACTS = _insert_of(schema.artifacts, "artifacts", ("size", "created_ms"))
+_INSERT_SUMMARIES = _insert_of(
+    schema.summaries,
+    "summaries",
+    ("from_turn", "from_index", "through_turn", "through_index", "created_ms", "reverted_ms"),
+)
 
 
 def append(appends: Sequence[Append]) -> Work[list[tuple[int, tuple[str, ...]]]]:
@@ -282,7 +268,7 @@ def _calls(appends: Sequence[Append]) -> dict[str, Call]:
         calls["change"] = _CHANGE(changes=rows_of(changes))
     calls["insert"] = _INSERT(batch=rows_of(_event_rows(appends)))
     if ending:
-        calls["promote"] = PROMOTE(ending=rows_of(ending))
+        calls["promote"] = lines.PROMOTE(ending=rows_of(ending))
         calls["withdraw"] = WITHDRAW(ended=rows_of(_ended_rows(appends)))
     return {**calls, **_beside(appends), "standing": _standing_of(appends)}
 
@@ -306,6 +292,13 @@ def _beside(appends: Sequence[Append]) -> dict[str, Call]:
         for each in item.artifacts
     ]:
         calls["artifacts"] = _INSERT_ARTIFACTS(artifacts=rows_of(left))
+    if trimmed := [
+        {**asdict(each), "run_id": item.run_id, "tenant": item.tenant}
+        for item in appends
+        for each in item.summaries
+    ]:
+        calls["summaries"] = _INSERT_SUMMARIES(summaries=rows_of(trimmed))
+    calls |= lessons.calls(appends)
     if told := [
         row
         for item in appends

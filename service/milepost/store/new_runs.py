@@ -1,13 +1,15 @@
 """Runs being made: many at once, each in its session's turn, or refused in its place."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import case, exists, func, insert, select, union_all
+import orjson
+from sqlalchemy import BigInteger, case, func, insert, literal, select, union_all
 
 from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
 from milepost.core.frozen import dataclass
-from milepost.store import audit, idempotency, log, outbox, schema
+from milepost.store import arrivals, audit, erasures, idempotency, lines, log, outbox, schema
 from milepost.store.dialect import (
     among,
     now_ms,
@@ -16,60 +18,55 @@ from milepost.store.dialect import (
     rows_of,
     text,
     word,
-    words,
 )
 from milepost.store.entries import ENTRIES, NAMES, entry_row
 from milepost.store.idempotency import Asked
 from milepost.store.records import Entry, NewRun
-from milepost.store.work import Call, Statement, Work
+from milepost.store.work import Call, Rows, Statement, Work
 
+_FIRST = 1  # The place of a run that makes its session.
 _R = schema.runs.c
-_S = schema.sessions.c
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What became of a request for a run: its id and status, and whether it was there before."""
+    """What became of a request for a run: its id and status, and whether it was there before.
+
+    `queued` is how its log begins, `replaces` are the runs that it has told to stop. Of a request
+    whose input was brought to the run under way, `run_id` is that one, and it is `steered`.
+    """
 
     run_id: str
     status: str
     replayed: bool = False
+    steered: bool = False
+    queued: Entry | None = None
+    replaces: tuple[str, ...] = ()
 
 
 _sessions = rows("sessions_new", "id", "tenant", "user_id", numbers=("now_ms",))
 _ADD_SESSIONS = Statement(
     insert(schema.sessions).from_select(
-        ["id", "tenant", "user_id", "created_ms", "updated_ms"],
+        ["id", "tenant", "user_id", "created_ms", "updated_ms", "arrivals"],
         select(
             _sessions.c.id,
             _sessions.c.tenant,
             _sessions.c.user_id,
             _sessions.c.now_ms,
             _sessions.c.now_ms,
+            literal(_FIRST, BigInteger, literal_execute=True),
         ),
     )
 )
-_joined = rows("joined", "id", "tenant", numbers=("now_ms",))
-_LOCK_SESSIONS = Statement(
-    select(_S.id, _S.tenant)
-    .where(_S.id.in_(select(_joined.c.id)))
-    .order_by(_S.id)
-    .with_for_update()
-)
-
 _new = rows(
     "new",
     "id", "tenant", "session_id", "agent_id", "agent", "user_id", "metadata", "trace_parent",
     "scopes", "parent_run_id", "parent_call_id", "forked_from",
     "made_by",
-    numbers=("agent_version", "lane", "created_ms", "scheduled_ms", "deadline_ms", "forked_seq"),
+    numbers=(
+        "agent_version", "lane", "created_ms", "scheduled_ms", "deadline_ms", "forked_seq", "place",
+    ),
 )  # fmt: skip
-_active = schema.runs.alias("active")
-_session_is_busy = exists().where(
-    _active.c.session_id == _new.c.session_id,
-    _active.c.turn.is_(None),  # has not ended: the index knows, however long the session is
-    _active.c.status.in_(words((*schema.ACTIVE, "blocked"))),
-)
 _ADD_RUNS = Statement(
     insert(schema.runs)
     .from_select(
@@ -77,7 +74,7 @@ _ADD_RUNS = Statement(
             "id", "tenant", "session_id", "agent_id", "agent", "agent_version", "user_id",
             "status", "lane", "run_at_ms", "wake_at_ms", "deadline_ms", "created_ms", "metadata",
             "trace_parent", "scopes", "parent_run_id", "parent_call_id", "forked_from",
-            "forked_seq", "made_by",
+            "forked_seq", "made_by", "place",
         ],
         select(
             _new.c.id,
@@ -89,7 +86,7 @@ _ADD_RUNS = Statement(
             _new.c.user_id,
             case(
                 (_new.c.scheduled_ms.is_not(None), word("scheduled")),
-                (_session_is_busy, word("blocked")),
+                (lines.is_busy(_new.c.session_id), word("blocked")),
                 else_=word("queued"),
             ),
             _new.c.lane,
@@ -105,6 +102,7 @@ _ADD_RUNS = Statement(
             _new.c.forked_from,
             _new.c.forked_seq,
             _new.c.made_by,
+            _new.c.place,
         ),
     )
     .returning(_R.id, _R.status)
@@ -130,6 +128,14 @@ _AGENTS = Statement(
         among(_A.id, select(_remembered.c.id).scalar_subquery()), _A.deleted_ms.is_(None)
     )
 )
+_sources = rows("sources", "id")
+# Whoever erases a run waits until what goes on from it is there, and is found with it.
+_HOLD_SOURCES = Statement(
+    select(_R.id, _R.tenant)
+    .where(among(_R.id, select(_sources.c.id).scalar_subquery()))
+    .order_by(_R.id)
+    .with_for_update(read=True, key_share=True)
+)
 _STATUS = Statement(select(_R.status).where(_R.id == text("run_id"), _R.tenant == text("tenant")))
 
 
@@ -138,10 +144,10 @@ def create(
 ) -> Work[list[Created | Exception]]:
     """Queue runs, each in its session's turn; return what became of each, in order.
 
-    A run whose session is unknown, whose remembered agent has moved, or whose idempotency key was
-    used, is answered in its place and leaves no trace. No two of `wanted` may share a session or
-    an idempotency key. Raises `OverloadedError` beyond `queue_max`; who asks again for what was
-    made before is not concerned.
+    A run whose session is unknown or archived, whose remembered agent has moved, or whose
+    idempotency key was used, is answered in its place and leaves no trace. No two of `wanted` may
+    share a session or an idempotency key. Raises `OverloadedError` beyond `queue_max`; who asks
+    again for what was made before is not concerned.
     """
     outcomes: dict[str, Created | Exception] = {}
     if any(run.request for run in wanted):
@@ -149,12 +155,37 @@ def create(
     if fresh := [run for run in wanted if run.id not in outcomes]:
         yield from _admit(fresh, outcomes, queue_max, alone=len(wanted) == 1)
     joined = [run for run in wanted if not run.session_is_new and run.id not in outcomes]
-    if joined:
-        yield from _join(joined, outcomes)
+    places = (yield from _join(joined, outcomes)) if joined else {}
     accepted = [run for run in wanted if run.id not in outcomes]
+    if any(run.if_active for run in accepted):
+        accepted = yield from _arrive(accepted, outcomes)
     if accepted:
-        yield from _add(accepted, outcomes)
+        yield from _add(accepted, places, outcomes)
     return [outcomes[run.id] for run in wanted]
+
+
+def _arrive(
+    accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]
+) -> Work[list[NewRun]]:
+    """Have runs do what they want about those that are there; return those that are made then."""
+    made: list[NewRun] = []
+    for run in accepted:
+        if run.session_is_new or run.if_active is None:
+            made.append(run)
+            continue
+        try:
+            arrived = yield from arrivals.arrive(run)
+        except arrivals.SessionBusyError as error:
+            outcomes[run.id] = error
+            continue
+        if isinstance(arrived, NewRun):
+            made.append(arrived)
+        else:
+            outcomes[run.id] = Created(arrived.run_id, "", steered=True)
+            if run.request:
+                asked = replace(_asked(run), resource_id=arrived.run_id)
+                yield idempotency.remember_all([asked])
+    return made
 
 
 def _recall(wanted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
@@ -174,27 +205,49 @@ def _admit(
     *,
     alone: bool,
 ) -> Work[None]:
-    """Refuse runs whose agent is no longer as remembered, and all that the queue cannot hold."""
-    calls: dict[str, Call] = {}
-    if remembered := {run.agent_id for run in fresh if run.agent_is_remembered}:
-        calls["agents"] = _AGENTS(remembered=rows_of({"id": each} for each in remembered))
-    if queue_max is not None:
-        calls["length"] = _QUEUE_LENGTH(limit=queue_max + 1)
+    """Refuse runs whose agent is no longer as remembered, and all that the queue cannot hold.
+
+    Nothing is taken for a user who is being erased, nor of a run that is gone.
+    """
+    calls = _looks(fresh, queue_max)
     if not calls:
         return
     answers = dict(zip(calls, (yield tuple(calls.values())), strict=True))
-    standing = set(answers.get("agents", ()))
     for run in fresh:
-        version = (run.agent_id, run.tenant, run.agent_version)
-        if run.agent_is_remembered and version not in standing:
-            outcomes[run.id] = AgentMovedError(
-                f"agent {run.agent_id} is gone, or not at version {run.agent_version} any more;"
-                " look it up again"
-            )
+        if refusal := _refusal(run, answers):
+            outcomes[run.id] = refusal
     if queue_max is not None:
         ((length,),) = answers["length"]
         more = sum(run.id not in outcomes for run in fresh)
         _require_room(length, more, queue_max, alone=alone)
+
+
+def _looks(fresh: Sequence[NewRun], queue_max: int | None) -> dict[str, Call]:
+    """Return the statements that say what there is of what these runs need."""
+    calls: dict[str, Call] = {}
+    if remembered := {run.agent_id for run in fresh if run.agent_is_remembered}:
+        calls["agents"] = _AGENTS(remembered=rows_of({"id": each} for each in remembered))
+    if users := {(run.tenant, run.user) for run in fresh if run.user is not None}:
+        calls["together"], calls["erased"] = erasures.looking_for(users)
+    if sources := {run.fork.run_id for run in fresh if run.fork}:
+        calls["sources"] = _HOLD_SOURCES(sources=rows_of({"id": each} for each in sources))
+    if queue_max is not None:
+        calls["length"] = _QUEUE_LENGTH(limit=queue_max + 1)
+    return calls
+
+
+def _refusal(run: NewRun, answers: Mapping[str, Rows]) -> Exception | None:
+    version = (run.agent_id, run.tenant, run.agent_version)
+    if run.agent_is_remembered and version not in answers["agents"]:
+        return AgentMovedError(
+            f"agent {run.agent_id} is gone, or not at version {run.agent_version} any more;"
+            " look it up again"
+        )
+    if run.user is not None and (run.tenant, run.user) in answers["erased"]:
+        return erasures.refused(run.user)
+    if run.fork and (run.fork.run_id, run.tenant) not in answers["sources"]:
+        return run_not_found(run.fork.run_id)
+    return None
 
 
 def queued(limit: int) -> Work[int]:
@@ -211,16 +264,28 @@ def _require_room(length: int, more: int, queue_max: int, *, alone: bool) -> Non
     raise OverloadedError(f"{length} runs are queued, and {queue_max} may be; come back")
 
 
-def _join(joined: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
-    """Lock the sessions that are there already, so that a run that ends sees those behind it."""
-    batch = rows_of(
-        {"id": run.session_id, "tenant": run.tenant, "now_ms": run.created_ms} for run in joined
-    )
-    locked = yield _LOCK_SESSIONS(joined=batch)
-    known = set(locked)
+def _join(
+    joined: Sequence[NewRun], outcomes: dict[str, Created | Exception]
+) -> Work[dict[str, int]]:
+    """Stand in the lines of sessions that are there already; return the places by session."""
+    batch = rows_of({"id": run.session_id, "tenant": run.tenant} for run in joined)
+    places: dict[str, int] = {}
+    archived: set[str] = set()
+    for session_id, place, archived_ms in (yield lines.JOIN(joined=batch)):
+        places[session_id] = place
+        if archived_ms is not None:
+            archived.add(session_id)
     for run in joined:
-        if (run.session_id, run.tenant) not in known:
+        if run.session_id not in places:
             outcomes[run.id] = session_not_found(run.session_id)
+        elif run.session_id in archived:
+            outcomes[run.id] = _session_archived(run.session_id)
+    return places
+
+
+def run_not_found(run_id: str) -> NotFoundError:
+    """Return the error for a run that is not there, or not this tenant's."""
+    return NotFoundError(f"there is no run {run_id}", code="run_not_found")
 
 
 def session_not_found(session_id: str) -> NotFoundError:
@@ -228,7 +293,16 @@ def session_not_found(session_id: str) -> NotFoundError:
     return NotFoundError(f"there is no session {session_id}", code="session_not_found")
 
 
-def _add(accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
+def _session_archived(session_id: str) -> ConflictError:
+    return ConflictError(
+        f"session {session_id} is archived, and takes no runs; take it out of the archive",
+        code="session_archived",
+    )
+
+
+def _add(
+    accepted: Sequence[NewRun], places: Mapping[str, int], outcomes: dict[str, Created | Exception]
+) -> Work[None]:
     sessions = [
         {
             "id": run.session_id,
@@ -247,7 +321,9 @@ def _add(accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -
     calls.append(outbox.put([row for each in told for row in each]))
     answers = yield (
         *calls,
-        _ADD_RUNS(new=rows_of(_run_row(run) for run in accepted)),
+        _ADD_RUNS(
+            new=rows_of(_run_row(run, places.get(run.session_id, _FIRST)) for run in accepted)
+        ),
         _ADD_EVENTS(
             first=rows_of(
                 entry_row(run.id, run.tenant, run.id, epoch=0, seq=seq, entry=entry)
@@ -256,8 +332,10 @@ def _add(accepted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -
             )
         ),
     )
+    made = {run.id: run for run in accepted}
     for run_id, status in answers[-2]:
-        outcomes[run_id] = Created(run_id, status)
+        run = made[run_id]
+        outcomes[run_id] = Created(run_id, status, queued=run.queued, replaces=run.replaces)
 
 
 def _entries(run: NewRun) -> list[Entry]:
@@ -270,7 +348,7 @@ def _asked(run: NewRun) -> Asked:
     return Asked(run.tenant, run.request, run.id, run.created_ms)
 
 
-def _run_row(run: NewRun) -> dict[str, Any]:
+def _run_row(run: NewRun, place: int) -> dict[str, Any]:
     return {
         "id": run.id,
         "tenant": run.tenant,
@@ -291,13 +369,20 @@ def _run_row(run: NewRun) -> dict[str, Any]:
         "created_ms": run.created_ms,
         "scheduled_ms": run.scheduled_ms,
         "deadline_ms": run.deadline_ms,
+        # Who comes later stands in line once his time has come.
+        "place": place if run.scheduled_ms is None else None,
     }
 
 
 def landed(run: NewRun) -> Work[Created | None]:
     """Return what became of this very run, if it is there: ids are never given twice."""
-    found = yield _STATUS(tenant=run.tenant, run_id=run.id)
-    return Created(run.id, str(found[0][0])) if found else None
+    if found := (yield _STATUS(tenant=run.tenant, run_id=run.id)):
+        (first,) = yield from log.read(run.tenant, run.id, limit=1)
+        replaces = orjson.loads(first.data).get("replaces", ()) if run.if_active else ()
+        queued = Entry(first.type, first.time_ms, first.data)
+        return Created(run.id, str(found[0][0]), queued=queued, replaces=tuple(replaces))
+    heard = yield from arrivals.heard(run)
+    return Created(heard.run_id, "", steered=True) if heard else None
 
 
 class AgentMovedError(ConflictError):

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
+from sqlalchemy import select
 
 from milepost.core.ids import format_id
 from milepost.store import schema
-from milepost.store.dialect import number, text, word, words
+from milepost.store.dialect import number, text
 from milepost.store.store import Store
 from milepost.store.work import Call, Statement, Work
 
@@ -28,7 +29,7 @@ _LOCK = 0x6D702D6576656E74  # "mp-event": the key of the advisory lock that lets
 _DAY_MS = 86_400_000
 _WEEK_MS = 7 * _DAY_MS
 _MONDAY_MS = 4 * _DAY_MS  # 1970-01-05
-_TIME_ENDS = len("run_") + 12
+TIME_ENDS = len("run_") + 12
 _COLUMNS = ", ".join(column.name for column in schema.events.columns)
 _BOUNDS = re.compile(r"FOR VALUES FROM \((?:'(?P<first>[^']*)'|MINVALUE)\) TO \('(?P<until>[^']*)'")
 
@@ -44,15 +45,11 @@ _IMPATIENTLY = Statement(sa.select(sa.func.set_config("lock_timeout", text("pati
 
 _R = schema.runs.c
 _within = (_R.id >= text("first"), _R.id < text("until"))
-# Each branch has a partial index of its own: what is over is not read.
-_GOING_ON = Statement(
-    sa.union_all(
-        sa.select(_R.id).where(_R.status.in_(words(schema.ACTIVE)), *_within),
-        sa.select(_R.id).where(_R.status == word("blocked"), *_within),
-        sa.select(_R.id).where(
-            _R.status == word("scheduled"), _R.wake_at_ms.is_not(None), *_within
-        ),
-    ).limit(number("limit"))
+_THERE = Statement(select(_R.id).where(*_within).order_by(_R.id).limit(RUNS_SHOWN))
+_NOT_DUE = Statement(
+    select(_R.id)
+    .where(*_within, _R.ended_ms.is_(None) | (_R.ended_ms >= number("before_ms")))
+    .limit(1)
 )
 
 _LOCK_DEFAULT = Statement(sa.text("LOCK TABLE events_default IN ACCESS EXCLUSIVE MODE"))
@@ -80,10 +77,14 @@ class Partition:
     first: str
     until: str
 
+    def has(self, run_id: str) -> bool:
+        """Say whether the run's log is in it."""
+        return self.first <= run_id < self.until
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Which partitions are gone, and which are not, by the runs in them that are not over."""
+    """Which partitions are gone, and which are not, by the runs in them that are still there."""
 
     gone: tuple[str, ...]
     kept: dict[str, tuple[str, ...]]
@@ -102,7 +103,7 @@ async def make_ahead(store: Store, now_ms: int) -> list[str]:
 
 
 async def drop_before(store: Store, before_ms: int) -> Dropped:
-    """Drop the partitions that hold only runs from before then, unless one of these goes on.
+    """Drop the partitions that hold only runs from before then, once these have been erased.
 
     A plain DROP, since Postgres detaches nothing CONCURRENTLY from a table with a default
     partition. It locks the whole log for some milliseconds, and raises `DatabaseUnavailableError`
@@ -112,13 +113,25 @@ async def drop_before(store: Store, before_ms: int) -> Dropped:
         return Dropped((), {})
     gone, kept = [], {}
     for part in await store.read(present()):
-        if part.until > _first_id(before_ms):
+        if part.until > first_id(before_ms):
             continue
-        if going_on := await store.write(_drop(part)):
-            kept[part.name] = tuple(going_on)
+        if still_there := await store.write(_drop(part)):
+            kept[part.name] = tuple(still_there)
         else:
             gone.append(part.name)
     return Dropped(tuple(gone), kept)
+
+
+async def past(store: Store, before_ms: int) -> list[Partition]:
+    """Return the partitions all of whose runs ended before then: their logs need no deleting."""
+    if store.engine.dialect == "sqlite":
+        return []
+    old = [part for part in await store.read(present()) if part.until <= first_id(before_ms)]
+    return [part for part in old if await store.read(_is_past(part, before_ms))]
+
+
+def _is_past(part: Partition, before_ms: int) -> Work[bool]:
+    return not (yield _NOT_DUE(first=part.first, until=part.until, before_ms=before_ms))
 
 
 def present() -> Work[list[Partition]]:
@@ -141,17 +154,17 @@ def _weeks(now_ms: int) -> Iterable[Partition]:
     for ahead in range(WEEKS_AHEAD + 1):
         start_ms = this + ahead * _WEEK_MS
         day = datetime.fromtimestamp(start_ms / 1000, UTC).strftime("%Y%m%d")
-        yield Partition(f"events_{day}", _first_id(start_ms), _first_id(start_ms + _WEEK_MS))
+        yield Partition(f"events_{day}", first_id(start_ms), first_id(start_ms + _WEEK_MS))
 
 
 def _is_covered(week: Partition, found: Sequence[Partition]) -> bool:
     return any(part.first < week.until and week.first < part.until for part in found)
 
 
-def _first_id(time_ms: int) -> str:
-    """Return an id before all of runs that were made then, or later."""
+def first_id(time_ms: int) -> str:
+    """Return an id before those of all runs that were made then, or later."""
     shortest = format_id("run", time_ms, 0)
-    return shortest[:_TIME_ENDS].ljust(len(shortest), "0")
+    return shortest[:TIME_ENDS].ljust(len(shortest), "0")
 
 
 def _make_missing(now_ms: int) -> Work[list[Partition]]:
@@ -176,16 +189,16 @@ def _make_missing(now_ms: int) -> Work[list[Partition]]:
 
 
 def _drop(part: Partition) -> Work[list[str]]:
-    """Drop the partition, or return runs in it that are not over.
+    """Drop the partition, or return runs of it that are still there.
 
     None can come to be in it meanwhile: a new run's id is of now, but a child's is of its parent's
-    time, and then the parent is not over.
+    time, and then the parent is still there.
     """
-    going_on = yield _GOING_ON(first=part.first, until=part.until, limit=RUNS_SHOWN)
-    if not going_on:
+    still_there = yield _THERE(first=part.first, until=part.until)
+    if not still_there:
         yield _IMPATIENTLY(patience=LOCK_TIMEOUT)
         yield _of(part, "DROP TABLE {name}")
-    return sorted(run_id for (run_id,) in going_on)
+    return [run_id for (run_id,) in still_there]
 
 
 def _of(part: Partition, template: str) -> Call:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Literal
 
 from milepost.core.errors import MilepostError
 from milepost.core.events import ApprovalKind
 from milepost.core.frozen import dataclass
+from milepost.core.memories import Finding, MemoryKind, MemoryOrigin, Owner
 from milepost.core.policy import PLAIN, Terms
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
@@ -37,7 +39,9 @@ class NewRun:
     `metadata` is encoded JSON, `made_by` the key that asks for it, `scopes` the JSON list of what
     that may;
     `request` is the idempotency key with the hash of its request. An agent that `is_remembered` was
-    looked up for another run, and is to be confirmed.
+    looked up for another run, and is to be confirmed. `if_active` says what it does about the runs
+    of its session that are not over, where it does not just stand in line behind them, and
+    `replaces` are those that it has told to stop.
     """
 
     id: str
@@ -62,6 +66,21 @@ class NewRun:
     parent_call_id: str | None = None
     fork: "Fork | None" = None
     made_by: str | None = None
+    if_active: "IfActive | None" = None
+    replaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IfActive:
+    """What a run does about those of its session that are not over, and by whose wish.
+
+    `said` are the letters that bring its input to the run under way, and `message_ids` their ids.
+    """
+
+    then: Literal["reject", "interrupt", "rollback", "steer"]
+    by: str
+    said: tuple[str, ...] = ()
+    message_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +203,59 @@ class NewArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class NewSummary:
+    """A stretch of a session that falls out of sight, and what is told of it from now on."""
+
+    id: str
+    session_id: str
+    from_turn: int
+    from_index: int
+    through_turn: int
+    through_index: int
+    content: str
+    model: str | None
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who said it, and where: what is known of a memory's origin. `place` is `<turn>.<index>`."""
+
+    origin: MemoryOrigin
+    user: str | None = None
+    run_id: str | None = None
+    session_id: str | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewMemory:
+    """Something to be kept; what is known already by the same key is said once more."""
+
+    id: str
+    tenant: str
+    owner: Owner
+    finding: Finding
+    source: Source
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a run that ends leaves for memory: that it `is_to_be_read`, or what it has learned.
+
+    Of each kind its owner keeps at most so many: `kept_max`.
+    """
+
+    is_to_be_read: bool = False
+    memories: tuple[NewMemory, ...] = ()
+    kept_max: Mapping[MemoryKind, int] = field(default_factory=dict)
+
+
+NO_LESSON = Lesson()
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What an append makes of its run, besides its log. JSON columns come encoded."""
 
@@ -192,6 +264,7 @@ class Change:
     outcome: str | None = None
     ended_ms: int | None = None
     resume_why: str | None = None
+    lesson: Lesson = NO_LESSON
 
     @property
     def ends(self) -> bool:
@@ -221,10 +294,14 @@ class Append:
     usage: tuple[UsageRow, ...] = ()
     approvals: tuple[NewApproval, ...] = ()
     artifacts: tuple[NewArtifact, ...] = ()
+    summaries: tuple[NewSummary, ...] = ()
 
 
 CHILD_LETTER = "child_run"
 """The kind of the message in which a child says that it is over."""
+
+STEER_LETTER = "steer"
+"""The kind of the message in which somebody says something to a run that is under way."""
 
 
 class InboxMovedError(MilepostError):

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import case, exists, func, insert, null, or_, select, true, update
+from sqlalchemy import case, func, insert, null, or_, select, true, update
 
 from milepost.core.errors import ConflictError, NotFoundError
 from milepost.core.spans import Span
-from milepost.store import log, outbox, schema
+from milepost.store import lines, log, outbox, schema
 from milepost.store.dialect import (
     insert_new,
     now_ms,
@@ -27,7 +27,10 @@ _S = schema.sessions.c
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as the table has it; JSON columns are still encoded."""
+    """A run as the table has it; JSON columns are still encoded.
+
+    `ahead` is how many runs of its session a blocked one waits for.
+    """
 
     id: str
     tenant: str
@@ -53,13 +56,16 @@ class RunRow:
     parent_call_id: str | None = None
     forked_from: str | None = None
     forked_seq: int | None = None
+    rolled_back_by: str | None = None
+    ahead: int | None = None
 
 
 COLUMNS = (
     _R.id, _R.tenant, _R.session_id, _R.agent_id, _R.agent, _R.agent_version, _R.user_id,
     _R.status, _R.epoch, _R.lane, _R.created_ms, _R.ended_ms, _R.deadline_ms, _R.run_at_ms,
     _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms, _R.scopes,
-    _R.parent_run_id, _R.parent_call_id, _R.forked_from, _R.forked_seq,
+    _R.parent_run_id, _R.parent_call_id, _R.forked_from, _R.forked_seq, _R.rolled_back_by,
+    lines.ahead(),
 )  # fmt: skip
 
 
@@ -222,6 +228,7 @@ _STOP = Statement(
         wake_at_ms=null(),
         ended_ms=number("now_ms"),
         turn=select(_S.turns).where(_S.id == _R.session_id).scalar_subquery(),
+        place=func.coalesce(_R.place, number("place")),
     )
     .returning(_R.epoch)
 )
@@ -271,6 +278,7 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
         status=ending.status,
         outcome=ending.outcome,
         now_ms=now,
+        place=(yield from _place_of(row)),
     )
     if not stopped:
         raise StaleError(f"run {row.id} is no longer {row.status}, or got a message; look again")
@@ -290,11 +298,19 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
         cut = [log.span_row(row.tenant, each) for each in ending.spans]
         yield log.INSERT_SPANS(spans=rows_of(cut))
     freed, *_ = yield (
-        log.PROMOTE(ending=batch),
+        lines.PROMOTE(ending=batch),
         log.WITHDRAW(ended=rows_of([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
         outbox.put(outbox.event_rows(row.tenant, row.id, ending.head + 1, ending.entries)),
     )
     return ending.head + 1, [run_id for (run_id,) in freed]
+
+
+def _place_of(row: RunRow) -> Work[int | None]:
+    """Return the place of a run that ends before its time came: it stood in no line until now."""
+    if row.status != "scheduled":
+        return None
+    joined = yield lines.JOIN(joined=rows_of([{"id": row.session_id, "tenant": row.tenant}]))
+    return int(joined[0][1]) if joined else None
 
 
 class StaleError(ConflictError):
@@ -315,24 +331,14 @@ _DUE = Statement(
     .order_by(_R.wake_at_ms)
     .limit(number("limit"))
 )
-_busy = schema.runs.alias("busy")
 _PROMOTE_SCHEDULED = Statement(
     update(schema.runs)
     .where(_R.id == text("run_id"), _R.tenant == text("tenant"), _R.status == word("scheduled"))
     .values(
-        status=case(
-            (
-                exists().where(
-                    _busy.c.session_id == _R.session_id,
-                    _busy.c.turn.is_(None),
-                    _busy.c.status.in_(words((*schema.ACTIVE, "blocked"))),
-                ),
-                word("blocked"),
-            ),
-            else_=word("queued"),
-        ),
+        status=case((lines.is_busy(_R.session_id), word("blocked")), else_=word("queued")),
         wake_at_ms=_R.deadline_ms,
         run_at_ms=now_ms(),
+        place=number("place"),
     )
     .returning(_R.status)
 )
@@ -344,10 +350,10 @@ def due(now_ms: int, limit: int) -> Work[list[RunRow]]:
     return [RunRow(*row) for row in found]
 
 
-def start_scheduled(row: RunRow, now_ms: int) -> Work[str | None]:
+def start_scheduled(row: RunRow) -> Work[str | None]:
     """Move a scheduled run into its session's turn; return its status, None if it moved already."""
-    yield log.LOCK_SESSIONS(
-        ending=rows_of([{"session_id": row.session_id, "tenant": row.tenant, "now_ms": now_ms}])
-    )
-    moved = yield _PROMOTE_SCHEDULED(run_id=row.id, tenant=row.tenant)
+    session = {"id": row.session_id, "tenant": row.tenant}
+    joined = yield lines.JOIN(joined=rows_of([session]))
+    place = joined[0][1] if joined else None
+    moved = yield _PROMOTE_SCHEDULED(run_id=row.id, tenant=row.tenant, place=place)
     return str(moved[0][0]) if moved else None

@@ -1,13 +1,12 @@
 """Sessions: conversations, whose history is the logs of their runs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Table, insert, select, update
-from sqlalchemy import delete as delete_from
+from sqlalchemy import insert, select, update
 
 from milepost.core.errors import ConflictError
-from milepost.store import children, conversations, log, schema
+from milepost.store import belongings, children, conversations, erasures, log, schema
 from milepost.store.dialect import among, number, rows, rows_of, text, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
 from milepost.store.new_runs import session_not_found
@@ -20,7 +19,11 @@ _R = schema.runs.c
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A conversation; `metadata` is encoded JSON, `turns` counts its ended runs."""
+    """A conversation; `metadata` is encoded JSON, `turns` counts its ended runs.
+
+    A session that was forked shares what was said in `forked_from` up to its turn `forked_turn`, of
+    which up to and with message `forked_index`; all of it, if that is None.
+    """
 
     id: str
     tenant: str
@@ -31,11 +34,22 @@ class SessionRow:
     turns: int
     created_ms: int
     updated_ms: int
+    archived_ms: int | None = None
+    ttl_ms: int | None = None
+    expires_ms: int | None = None
+    keep_ms: int | None = None
+    forked_from: str | None = None
+    forked_turn: int | None = None
+    forked_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A conversation to be begun; `metadata` is encoded JSON."""
+    """A conversation to be begun; `metadata` is encoded JSON.
+
+    It may be erased `ttl_ms` after something happened in it last, and each of its runs `keep_ms`
+    after its end; None means never.
+    """
 
     id: str
     tenant: str
@@ -43,13 +57,18 @@ class NewSession:
     title: str | None
     metadata: str
     created_ms: int
+    ttl_ms: int | None = None
+    keep_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Which sessions a search is after; None means any."""
+    """Which sessions a search is after; None means any. Titles are to have `title` in them."""
 
     user: str | None = None
+    title: str | None = None
+    archived: bool | None = None
+    forked_from: str | None = None
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +80,9 @@ class SessionEdit:
 
     title: str | None
     metadata: str
+    archived_ms: int | None = None
+    ttl_ms: int | None = None
+    keep_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +94,41 @@ class Turn:
     ended: bool
 
 
-_COLUMNS = tuple(_S)
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What is gone: sessions, and their runs with those below them."""
+
+    sessions: list[str]
+    runs: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a session's past: the turns of a session behind `after` and before `before`.
+
+    Of the last of them only what stands up to and with message `end`, if `end` says so.
+    """
+
+    session_id: str
+    after: int
+    before: int | None = None
+    end: int | None = None
+
+    def has(self, turn: int) -> bool:
+        """Say whether the turn lies in it."""
+        return self.after < turn and (self.before is None or turn < self.before)
+
+    def ends_before(self, turn: int, index: int) -> bool:
+        """Say whether this message of one of its turns does not belong to it."""
+        is_last = self.before is not None and turn == self.before - 1
+        return is_last and self.end is not None and index > self.end
+
+
+_COLUMNS = (
+    _S.id, _S.tenant, _S.user_id, _S.title, _S.metadata, _S.version, _S.turns, _S.created_ms,
+    _S.updated_ms, _S.archived_ms, _S.ttl_ms, _S.expires_ms, _S.keep_ms, _S.forked_from,
+    _S.forked_turn, _S.forked_index,
+)  # fmt: skip
 _CREATE = Statement(
     insert(schema.sessions).values(
         id=text("session_id"),
@@ -82,6 +138,9 @@ _CREATE = Statement(
         metadata=text("metadata"),
         created_ms=number("now_ms"),
         updated_ms=number("now_ms"),
+        ttl_ms=number("ttl_ms"),
+        expires_ms=number("now_ms") + number("ttl_ms"),
+        keep_ms=number("keep_ms"),
     )
 )
 _one = (_S.id == text("session_id")) & (_S.tenant == text("tenant"))
@@ -95,6 +154,10 @@ _UPDATE = Statement(
         metadata=text("metadata"),
         version=_S.version + 1,
         updated_ms=number("now_ms"),
+        archived_ms=number("archived_ms"),
+        ttl_ms=number("ttl_ms"),
+        expires_ms=number("now_ms") + number("ttl_ms"),
+        keep_ms=number("keep_ms"),
     )
     .returning(*_COLUMNS)
 )
@@ -104,67 +167,11 @@ _LOCK_RUNS = Statement(
     .order_by(_R.id)
     .with_for_update()
 )
-_gone = rows("gone", "id")
-_closed = rows("closed", "id")
-_DELETE = Statement(
-    delete_from(schema.sessions).where(
-        among(_S.id, select(_closed.c.id).scalar_subquery()), _S.tenant == text("tenant")
-    )
-)
-
-
-def _delete_of(table: Table) -> Statement:
-    """Return the deletion of what belongs to runs, in the tenant that they belong to."""
-    column = table.c.id if table is schema.runs else table.c.run_id
-    return Statement(
-        delete_from(table).where(
-            among(column, select(_gone.c.id).scalar_subquery()), table.c.tenant == text("tenant")
-        )
-    )
-
-
-_DELETE_VOTES = Statement(
-    delete_from(schema.votes).where(
-        schema.votes.c.tenant == text("tenant"),
-        schema.votes.c.approval_id.in_(
-            select(schema.approvals.c.id).where(
-                schema.approvals.c.run_id.in_(select(_gone.c.id)),
-                schema.approvals.c.tenant == text("tenant"),
-            )
-        ),
-    )
-)
-# Not the usage: those rows are the bill.
-_DELETIONS = (
-    _DELETE_VOTES,
-    *(
-        _delete_of(table)
-        for table in (
-            schema.approvals,
-            schema.artifacts,
-            schema.channel_messages,
-            schema.events,
-            schema.inbox,
-            schema.outbox,
-            schema.pending_actions,
-            schema.spans,
-            schema.webhook_deliveries,
-            schema.runs,
-        )
-    ),
-)
-_DELETIONS_OF_SESSIONS = tuple(
-    Statement(
-        delete_from(column.table).where(
-            column.table.c.tenant == text("tenant"),
-            among(column, select(_closed.c.id).scalar_subquery()),
-        )
-    )
-    for column in (
-        schema.artifact_contents.c.session_id,
-        schema.grants.c.session_id,
-        schema.policies.c.scope,
-    )
+_parents = rows("parents", "id")
+_FORKS = Statement(
+    select(_S.id, _S.forked_from)
+    .where(among(_S.forked_from, select(_parents.c.id).scalar_subquery()))
+    .order_by(_S.id)
 )
 _HISTORY = Statement(
     select(_R.id)
@@ -178,7 +185,7 @@ _HISTORY = Statement(
 )
 
 _UNDER_WAY = Statement(
-    select(_S.turns + 1, _R.id)
+    select(_S.turns + 1, _R.id, _R.rolled_back_by.is_not(None))
     .select_from(schema.runs.join(schema.sessions, _S.id == _R.session_id))
     .where(
         _R.tenant == text("tenant"),
@@ -190,6 +197,7 @@ _UNDER_WAY = Statement(
 
 def create(session: NewSession) -> Work[SessionRow]:
     """Begin a conversation."""
+    yield from erasures.require_none(session.tenant, session.user)
     yield _CREATE(
         session_id=session.id,
         tenant=session.tenant,
@@ -197,6 +205,8 @@ def create(session: NewSession) -> Work[SessionRow]:
         title=session.title,
         metadata=session.metadata,
         now_ms=session.created_ms,
+        ttl_ms=session.ttl_ms,
+        keep_ms=session.keep_ms,
     )
     return (yield from find(session.tenant, session.id))
 
@@ -212,7 +222,12 @@ def find(tenant: str, session_id: str) -> Work[SessionRow]:
 def search(tenant: str, wanted: SessionFilter, page: Page) -> Work[list[SessionRow]]:
     """Return the tenant's sessions that match, one more than the page holds if there are more."""
     query: Query = select(*_COLUMNS).where(_S.tenant == tenant)
-    query = where_equal(query, {_S.user_id: wanted.user})
+    query = where_equal(query, {_S.user_id: wanted.user, _S.forked_from: wanted.forked_from})
+    if wanted.title is not None:
+        query = query.where(_S.title.icontains(wanted.title, autoescape=True))
+    if wanted.archived is not None:
+        is_archived = _S.archived_ms.is_not(None)
+        query = query.where(is_archived if wanted.archived else ~is_archived)
     query = where_between(query, _S.created_ms, wanted.created_after_ms, wanted.created_before_ms)
     query = where_labelled(query, _S.metadata, wanted.metadata)
     found = yield Statement(paged(query, _S.id, page))()
@@ -227,7 +242,7 @@ def change(
     now_ms: int,
     expected_version: int | None = None,
 ) -> Work[SessionRow]:
-    """Give the session a title and metadata.
+    """Make the session what it is to be from now on.
 
     Raises `ConflictError` with the code precondition_failed if a version was expected and the
     session has another one by now. Runs leave the version alone.
@@ -237,6 +252,9 @@ def change(
         session_id=session_id,
         title=edit.title,
         metadata=edit.metadata,
+        archived_ms=edit.archived_ms,
+        ttl_ms=edit.ttl_ms,
+        keep_ms=edit.keep_ms,
         now_ms=now_ms,
         expected=expected_version,
     )
@@ -254,11 +272,18 @@ def _moved(row: SessionRow, expected: int | None) -> ConflictError:
 
 
 def delete(tenant: str, session_id: str, *, expected_version: int | None = None) -> Work[list[str]]:
+    """Erase the session, as `erase` does; return the sessions that are gone."""
+    gone = yield from erase(tenant, session_id, expected_version=expected_version)
+    return gone.sessions
+
+
+def erase(tenant: str, session_id: str, *, expected_version: int | None = None) -> Work[Erased]:
     """Erase the session with its runs and all that belongs to them, but for their usage.
 
     The sessions that were made for the runs below them go as well; returns all that are gone.
     Raises `ConflictError` with the code session_busy while one of the runs is not over, or one of
-    the session's own has not told the run that started it.
+    the session's own has not told the run that started it; and with session_has_forks while another
+    session shares what was said.
     """
     named = {"tenant": tenant, "session_id": session_id}
     yield from conversations.lock_of_session(tenant, session_id)
@@ -275,16 +300,23 @@ def delete(tenant: str, session_id: str, *, expected_version: int | None = None)
     for each in below:
         if not each.is_over:
             raise _busy(session_id, each.run_id)
-    gone = rows_of({"id": run_id} for run_id in (*own, *(each.run_id for each in below)))
+    gone = [*own, *(each.run_id for each in below)]
     erased = [session_id, *dict.fromkeys(each.session_id for each in below)]
-    closed = rows_of({"id": each} for each in erased)
-    yield (
-        *(statement(gone=gone, tenant=tenant) for statement in _DELETIONS),
-        *(statement(closed=closed, tenant=tenant) for statement in _DELETIONS_OF_SESSIONS),
-        _DELETE(closed=closed, tenant=tenant),
-    )
-    yield from conversations.delete_of_session(tenant, session_id)
-    return erased
+    yield from _require_no_forks(erased)
+    yield belongings.erasing_runs(tenant, gone)
+    yield from belongings.erase_sessions(tenant, erased)
+    return Erased(erased, gone)
+
+
+def _require_no_forks(session_ids: Sequence[str]) -> Work[None]:
+    """Raise `ConflictError` if others than these share the past of one of these."""
+    for fork_id, parent_id in (yield _FORKS(parents=rows_of({"id": e} for e in session_ids))):
+        if fork_id not in session_ids:
+            raise ConflictError(
+                f"session {fork_id} was forked off {parent_id}, and shares its past; erase it"
+                " first, or archive this one",
+                code="session_has_forks",
+            )
 
 
 def _busy(session_id: str, run_id: str) -> ConflictError:
@@ -301,8 +333,19 @@ def history(tenant: str, session_id: str, through_turn: int, *, limit: int) -> W
     return [run_id for (run_id,) in reversed(found)]
 
 
-def turns(tenant: str, session_id: str, page: Page) -> Work[list[Turn]]:
+def turns(
+    tenant: str,
+    session_id: str,
+    page: Page,
+    *,
+    rolled_back: bool = False,
+    run_id: str | None = None,
+    stretch: Stretch | None = None,
+) -> Work[list[Turn]]:
     """Return the session's turns; the page's cursor is a turn's number. None waits for its turn.
+
+    With `run_id` it is the turn of that run alone, with `stretch` only what lies in that; those
+    that were rolled back are left out, unless they are asked for.
 
     The one under way is read first: if it ends meanwhile, it is found again among the ended.
     """
@@ -311,11 +354,18 @@ def turns(tenant: str, session_id: str, page: Page) -> Work[list[Turn]]:
     query: Query = select(_R.turn, _R.id).where(
         _R.tenant == tenant, _R.session_id == session_id, _R.turn.is_not(None)
     )
+    query = where_equal(query, {_R.id: run_id})
+    if not rolled_back:
+        query = query.where(_R.rolled_back_by.is_(None))
+    if stretch is not None:
+        query = where_between(query, _R.turn, stretch.after, stretch.before)
     ended = yield Statement(paged(query, _R.turn, page))()
-    found = {turn: Turn(turn, run_id, True) for turn, run_id in ended}
-    for turn, run_id in active:
-        if _lies_in(turn, page):
-            found.setdefault(turn, Turn(turn, run_id, False))
+    found = {turn: Turn(turn, ended_id, True) for turn, ended_id in ended}
+    for turn, active_id, is_rolled_back in active:
+        counts = rolled_back or not is_rolled_back
+        counts &= stretch is None or stretch.has(turn)
+        if counts and _lies_in(turn, page) and run_id in {None, active_id}:
+            found.setdefault(turn, Turn(turn, active_id, False))
     ordered = sorted(found, reverse=not page.ascending)
     return [found[turn] for turn in ordered[: page.limit + 1]]
 

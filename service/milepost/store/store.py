@@ -14,7 +14,7 @@ from milepost.store.budgets import BudgetRow
 from milepost.store.conversations import ScopeKey
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
-from milepost.store.records import Append, InboxMessage, LogEntry, NewRun
+from milepost.store.records import NO_LESSON, Append, InboxMessage, LogEntry, NewRun
 from milepost.store.reservations import Crossing, Fit, Holder, Shortage
 from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
@@ -142,6 +142,10 @@ class Store:
         work = reservations.settle
         return await self._when_back(lambda: self.write(work(holder, places, billed)))
 
+    async def look(self, work: Callable[[], Work[T]]) -> T:
+        """Do work that changes nothing, for whoever drives a run: see `append` on outages."""
+        return await self._when_back(lambda: self.read(work()))
+
     async def _append(self, item: Append) -> tuple[int, tuple[str, ...]]:
         try:
             return await self._appends.submit(item)
@@ -170,8 +174,14 @@ class Store:
 def _creating(run: NewRun) -> Sequence[object]:
     request = run.request
     asked = (request.scope, run.tenant, request.key) if request else run.id
-    return (run.session_id, asked)
+    # Of those that act on runs which are there, one at a time: they lock more than a session.
+    acts = run.if_active is not None and run.if_active.then != "reject"
+    return (run.session_id, asked, *(("if_active",) if acts else ()))
 
 
 def _appending(item: Append) -> Sequence[object]:
-    return (item.run_id,)
+    """No two of a group are about one run, or teach one owner: a row is written once at a time."""
+    if item.change is None or item.change.lesson is NO_LESSON:
+        return (item.run_id,)
+    taught = ((item.tenant, each.owner) for each in item.change.lesson.memories)
+    return (item.run_id, *dict.fromkeys(taught))

@@ -9,6 +9,9 @@ from milepost.core.events import (
     Failure,
     InputScreened,
     InputScreening,
+    MemorySummarized,
+    MemorySummarizing,
+    MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
     RunCancelled,
@@ -39,7 +42,7 @@ from milepost.telemetry.attributes import (
     screened_attributes,
     usage_attributes,
 )
-from milepost.telemetry.keys import INPUT_SCREENING, screening_of, summary_of
+from milepost.telemetry.keys import HISTORY_SUMMARY, INPUT_SCREENING, screening_of, summary_of
 
 CANCELLED_CODE = "cancelled"
 
@@ -125,6 +128,14 @@ def _summary(event: ToolResultCompressed) -> Ending:
     return Ending("error", f"compression failed: {event.fallback}", told)
 
 
+def _history(event: MemorySummarized | MemoryTrimmed) -> Ending:
+    spent = usage_attributes(event.usage)
+    if isinstance(event, MemorySummarized) or event.error is None:
+        return Ending("ok", attributes=spent)
+    told = {**spent, ERROR_TYPE: event.error.code}
+    return Ending("error", f"nothing is told: {event.error.message}", told)
+
+
 def _stretch(status: str, reason: str, said: Attributes | None = None) -> Ending:
     told = {"milepost.run.status": status, "milepost.run.reason": reason}
     return Ending("ok", attributes={**told, **(said or {})})
@@ -148,4 +159,7 @@ _ENDS: Mapping[type[Event], Callable[[Any, bool], tuple[str, Ending]]] = {
     ToolCallScreened: lambda event, _: (screening_of(event.call_id), _screening(event)),
     ToolResultCompressing: lambda event, _: (summary_of(event.call_id), CANCELLED),
     ToolResultCompressed: lambda event, _: (summary_of(event.call_id), _summary(event)),
+    MemorySummarizing: lambda *_: (HISTORY_SUMMARY, CANCELLED),
+    MemorySummarized: lambda event, _: (HISTORY_SUMMARY, _history(event)),
+    MemoryTrimmed: lambda event, _: (HISTORY_SUMMARY, _history(event)),
 }

@@ -1,5 +1,6 @@
 """What a run's open spans are known by. A message and a call are known by their ids."""
 
+HISTORY_SUMMARY = "history/summary"
 INPUT_SCREENING = "input/screening"
 
 

@@ -4,8 +4,8 @@ A span begins when the thing began, and ends when it ended:
 
 - `invoke_agent` is one stretch of a worker's work on the run: from the claim until the run waits,
   is handed over or ends. A run that waits for days has a short span before and one after, linked.
-- `chat` is one attempt at a message, without the wait before a retry, or at making a tool's result
-  shorter.
+- `chat` is one attempt at a message, without the wait before a retry, at making a tool's result
+  shorter, or at telling of messages that fall out of sight.
 - `execute_tool` is one attempt at running a tool. What the client runs, and what is a run of its
   own, ends when its answer is read, however often this run waits and changes hands meanwhile.
 - `guardrail` is one look of the agent's guardrails at the input or at a call.
@@ -28,6 +28,9 @@ from milepost.core.events import (
     InputMessage,
     InputScreened,
     InputScreening,
+    MemorySummarized,
+    MemorySummarizing,
+    MemoryTrimmed,
     MessageCompleted,
     MessageStarted,
     ModelRetried,
@@ -81,7 +84,7 @@ from milepost.telemetry.endings import (
     ended_by,
     stretch_ending,
 )
-from milepost.telemetry.keys import INPUT_SCREENING, screening_of, summary_of
+from milepost.telemetry.keys import HISTORY_SUMMARY, INPUT_SCREENING, screening_of, summary_of
 from milepost.telemetry.moments import Moment, moment_of
 
 _CLAIMS = frozenset({RunStarted, RunResumed})
@@ -196,7 +199,12 @@ class SpanFold:
     def _begin_step(self, _: int, __: int, ___: StepStarted) -> None:
         self._asked = {}
 
-    def _count(self, _: int, __: int, event: MessageCompleted | ToolResultCompressed) -> None:
+    def _count(
+        self,
+        _: int,
+        __: int,
+        event: MessageCompleted | ToolResultCompressed | MemorySummarized | MemoryTrimmed,
+    ) -> None:
         self._usage += event.usage
 
     def _retry_later(self, _: int, time_ms: int, event: ModelRetried) -> None:
@@ -298,6 +306,12 @@ class SpanFold:
         told = {**chat_attributes(provider, model), **purpose}
         begun = self._below(seq, time_ms, "chat", model, told, model=event.model)
         self._begin(summary_of(event.call_id), begun)
+
+    def _begin_history(self, seq: int, time_ms: int, event: MemorySummarizing) -> None:
+        provider, _, model = event.model.partition("/")
+        told = {**chat_attributes(provider, model), "milepost.purpose": "summary"}
+        begun = self._below(seq, time_ms, "chat", model, told, model=event.model)
+        self._begin(HISTORY_SUMMARY, begun)
 
     def _begin(self, key: str, begun: Begun) -> None:
         self._open_spans = {**self._open_spans, key: begun}
@@ -404,4 +418,7 @@ class SpanFold:
         ToolCallScreened: _call_screened,
         ToolResultCompressing: _begin_summary,
         ToolResultCompressed: _count,
+        MemorySummarizing: _begin_history,
+        MemorySummarized: _count,
+        MemoryTrimmed: _count,
     }

@@ -67,6 +67,12 @@ class Attempt:
         """Whether a thread goes on with it although the call was stopped."""
         return self._call is not None and not self._withdrawn
 
+    def why_left(self, *, done: bool) -> str | None:
+        """Return why it goes on although the call was stopped, if it does."""
+        if self.runs_on:
+            return "it runs in a thread, which cannot be stopped"
+        return None if done else "it would not be cancelled"
+
     async def make(self, on_end: Callable[[], None]) -> Json:
         """Return what the tool returned, or raise ToolError for what it raised.
 

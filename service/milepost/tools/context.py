@@ -51,8 +51,8 @@ class ToolContext:
 
     `progress(text)` shows text to those who follow the run, while the tool runs and from whatever
     thread; it is kept nowhere. `emit(name, value)` tells them of an event of the tool's own, which
-    is kept in the run's log. `remember(text)` keeps nothing: no memory is built into this version
-    yet, and whoever runs tools may hand in one of their own. `emit_artifact(...)` is the function
+    is kept in the run's log. `remember(text)` keeps nothing but what whoever runs the tool makes
+    of it: memories are kept by the tool `remember`. `emit_artifact(...)` is the function
     of that name, for threads of the tool's own too, and so is `stash_pending(...)`. `log` is what
     `logger` is made from. `tx` is the transaction of a `transactional` tool.
     """

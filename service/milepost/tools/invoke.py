@@ -23,6 +23,13 @@ def untold(tool: str, running: int) -> None:
     """Tell nobody which tool was left running."""
 
 
+OnCallLeft = Callable[[str], None]
+
+
+def _not_told(why: str) -> None:
+    """Tell nobody why a call goes on."""
+
+
 class Invoker:
     """Calls tools. The threads, and the processes for isolated ones, are shared by all it calls.
 
@@ -54,13 +61,15 @@ class Invoker:
         context: ToolContext,
         *,
         timeout_s: float | None = None,
+        on_left: OnCallLeft = _not_told,
     ) -> Json:
         """Return what `tool` makes of `arguments`, as JSON.
 
         The tool's own `timeout_s` goes before the one given here. Raises ToolValidationError before
         anything ran, ToolError for whatever the tool raised (`tool_failed`) and for running out of
         time (`tool_timeout`). Cancelling the caller cancels the tool. One that will not be
-        cancelled is left to itself: neither its time nor its caller's end waits for it.
+        cancelled is left to itself: neither its time nor its caller's end waits for it, and
+        `on_left` is told why if the caller was cancelled.
         """
         values = tool.validate(arguments) if tool.isolation else tool.values(arguments)
         limit_s = timeout_s if tool.timeout_s is None else tool.timeout_s
@@ -80,6 +89,8 @@ class Invoker:
             await over
         except asyncio.CancelledError:
             await self._stop(work, attempt)
+            if why := attempt.why_left(done=work.done()):
+                on_left(why)
             raise
         finally:
             if timer is not None:
@@ -99,6 +110,7 @@ class Invoker:
         context: ToolContext,
         *,
         timeout_s: float | None = None,
+        on_left: OnCallLeft = _not_told,
     ) -> Outcome:
         """Return what came of calling `tool`, as `invoke` does it: a failure is an outcome, too.
 
@@ -106,7 +118,9 @@ class Invoker:
         """
         began = time.perf_counter()
         try:
-            content = await self.invoke(tool, arguments, context, timeout_s=timeout_s)
+            content = await self.invoke(
+                tool, arguments, context, timeout_s=timeout_s, on_left=on_left
+            )
         except ToolError as error:
             return Outcome.of_error(error, _ms_since(began))
         return Outcome("ok", content, latency_ms=_ms_since(began))

@@ -9,7 +9,13 @@ from typing import Protocol
 import orjson
 
 from milepost.core.events import RunCancelled, RunExpired
-from milepost.live.hub import OUTBOX_BELL, QUEUE_BELL, approvals_bell, inbox_bell
+from milepost.live.hub import (
+    OUTBOX_BELL,
+    QUEUE_BELL,
+    approvals_bell,
+    inbox_bell,
+    session_bell,
+)
 from milepost.runtime.cancelling import cancel_child
 from milepost.runtime.child_runs import tell
 from milepost.runtime.ending import end_run
@@ -26,6 +32,7 @@ from milepost.store import (
     rates,
     reservations,
     runs,
+    schema,
     webhook_deliveries,
 )
 from milepost.store.runs import RunRow, StaleError
@@ -176,15 +183,16 @@ class Sweeper:
 
     async def _do(self, row: RunRow, now: int) -> None:
         if row.status == "scheduled" and row.run_at_ms <= now:
-            if await self._ports.store.write(runs.start_scheduled(row, now)):
+            if await self._ports.store.write(runs.start_scheduled(row)):
                 self._ports.hub.ring(QUEUE_BELL)
-        elif row.cancel_ms is not None and row.status == "running":
+                self._ports.hub.ring(session_bell(row.session_id))
+        elif row.cancel_ms is not None and row.status in schema.ACTIVE:
             await self._force(row)
         elif row.deadline_ms is not None and row.deadline_ms <= now and row.status != "running":
             await end_run(self._ports, row, lambda used: RunExpired("deadline", used))
 
     async def _force(self, row: RunRow) -> None:
-        """End a run whose worker did not heed the cancellation in time."""
+        """End a run whose worker did not heed the cancellation in time, or that nobody takes."""
         _, letters = await self._ports.store.read(log.inbox(row.tenant, row.id, 0))
         asked = (orjson.loads(letter.data) for letter in letters if letter.kind == "cancel")
         said: dict[str, str | None] = next(asked, {})

@@ -1,6 +1,7 @@
 """A run that is written in one process and read in another, with what may happen between them."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -43,6 +44,9 @@ class Relay:
             self._other.overhear(run_id, replace(text))
 
     def leave(self, run_id: str) -> None:
+        pass
+
+    async def erase(self, run_ids: Sequence[str]) -> None:
         pass
 
 

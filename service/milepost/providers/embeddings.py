@@ -1,0 +1,136 @@
+"""Embeddings: texts as vectors, whose nearness is a likeness of meaning; over OpenAI's wire."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import aiohttp
+import orjson
+
+from milepost.core.errors import ConfigurationError
+from milepost.providers.declared import DeclaredProvider
+from milepost.providers.failures import Failures
+
+TEXTS_MAX = 64
+TIMEOUT_S = 10.0
+BODY_BYTES_MAX = 16_777_216
+DIMENSIONS_MAX = 4_096
+
+Vector = Sequence[float]
+
+
+class Embeddings(Protocol):
+    """A model of meanings."""
+
+    @property
+    def model(self) -> str:
+        """What it is called, `<provider>/<model>`: vectors of two models cannot be compared."""
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return a vector of length one for each text. Raises `ProviderError`."""
+
+
+class OpenAIEmbeddings:
+    """A model behind `/embeddings`, as OpenAI and most local servers have it."""
+
+    def __init__(self, http: aiohttp.ClientSession, model: str, declared: DeclaredProvider) -> None:
+        self.model = model
+        name, _, self._named = model.partition("/")
+        self._http = http
+        self._url = f"{declared.base_url.rstrip('/')}/embeddings"
+        key = declared.api_key
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._failures = Failures(name, key, http.headers.values())
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return a vector of length one for each text. Raises `ProviderError`."""
+        if not texts:
+            return []
+        assert len(texts) <= TEXTS_MAX, "more go in several requests"
+        body = orjson.dumps(
+            {"model": self._named, "input": list(texts), "encoding_format": "float"}
+        )
+        return _vectors(await self._asked(body), len(texts), self._failures)
+
+    async def _asked(self, body: bytes) -> bytes:
+        try:
+            async with (
+                asyncio.timeout(TIMEOUT_S),
+                self._http.post(
+                    self._url,
+                    data=body,
+                    headers={"Content-Type": "application/json", **self._headers},
+                    allow_redirects=False,
+                ) as response,
+            ):
+                told = await _read(response, self._failures)
+        except TimeoutError as error:
+            raise self._failures.timed_out("answer", TIMEOUT_S) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._failures.unreachable(error) from error
+        if response.status != 200:
+            raise self._failures.refused(response.status, response.headers, told)
+        return told
+
+
+async def _read(response: aiohttp.ClientResponse, failures: Failures) -> bytes:
+    told = b""
+    async for piece in response.content.iter_any():
+        told += piece
+        if len(told) > BODY_BYTES_MAX:
+            raise failures.unreadable(f"more than {BODY_BYTES_MAX} bytes of vectors", b"")
+    return told
+
+
+def _vectors(told: bytes, count: int, failures: Failures) -> list[Vector]:
+    """Return the answer's vectors in the order of the texts, whatever order they come in."""
+    try:
+        by_place = {each["index"]: _unit(each["embedding"]) for each in _data(told)}
+        return [by_place[place] for place in range(count)]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise failures.unreadable("no embeddings", told[:200]) from error
+
+
+def _data(told: bytes) -> Sequence[Mapping[str, Any]]:
+    data: Sequence[Mapping[str, Any]] = orjson.loads(told)["data"]
+    return data
+
+
+def _unit(values: Sequence[Any]) -> Vector:
+    if not 0 < len(values) <= DIMENSIONS_MAX:
+        raise ValueError("a vector has some dimensions, and not too many")
+    length = math.hypot(*values)
+    if not math.isfinite(length) or length == 0:
+        raise ValueError("a vector has a length")
+    return [value / length for value in values]
+
+
+@asynccontextmanager
+async def open_embeddings(
+    model: str, declared: Mapping[str, DeclaredProvider]
+) -> AsyncIterator[Embeddings | None]:
+    """Yield the model, and end its connections; None where none is named.
+
+    Raises `ConfigurationError` for a provider that is not there, or does not speak OpenAI's wire.
+    """
+    if not model:
+        yield None
+        return
+    name, _, named = model.partition("/")
+    provider = declared.get(name)
+    if provider is None or not named:
+        raise ConfigurationError(
+            f"embeddings are to come from {model!r}; name a provider that is declared and its"
+            f" model, such as openai/text-embedding-3-small. There are: {', '.join(declared)}"
+        )
+    if provider.wire not in {"openai", "responses"}:
+        raise ConfigurationError(
+            f"the provider {name} speaks the wire {provider.wire}, which has no embeddings; name"
+            " one that speaks OpenAI's"
+        )
+    async with aiohttp.ClientSession(
+        headers=provider.headers, cookie_jar=aiohttp.DummyCookieJar()
+    ) as http:
+        yield OpenAIEmbeddings(http, model, provider)

@@ -1,0 +1,110 @@
+"""Forks of sessions: each shares what was said in another one up to some message, by reference."""
+
+from sqlalchemy import insert, select
+
+from milepost.core.errors import ConflictError
+from milepost.core.window import Place
+from milepost.store import erasures, schema, sessions
+from milepost.store.dialect import number, text
+from milepost.store.new_runs import session_not_found
+from milepost.store.sessions import NewSession, SessionRow, Stretch
+from milepost.store.work import Statement, Work
+
+DEPTH_MAX = 16
+"""So many forks deep a session may be: each is one more look whenever the past is read."""
+
+TURN_MAX = 2**31 - 2
+
+_S = schema.sessions.c
+
+
+_parent = (_S.id == text("parent_id")) & (_S.tenant == text("tenant"))
+# Whoever erases the parent waits, and then sees the fork; who changes it is not kept waiting.
+_HOLD_PARENT = Statement(select(_S.id).where(_parent).with_for_update(read=True, key_share=True))
+_PARENT = Statement(select(_S.forked_from, _S.forked_turn, _S.forked_index).where(_parent))
+_CREATE = Statement(
+    insert(schema.sessions).values(
+        id=text("session_id"),
+        tenant=text("tenant"),
+        user_id=text("user_id"),
+        title=text("title"),
+        metadata=text("metadata"),
+        turns=number("turn"),
+        created_ms=number("now_ms"),
+        updated_ms=number("now_ms"),
+        ttl_ms=number("ttl_ms"),
+        expires_ms=number("now_ms") + number("ttl_ms"),
+        keep_ms=number("keep_ms"),
+        forked_from=text("parent_id"),
+        forked_turn=number("turn"),
+        forked_index=number("index"),
+    )
+)
+
+
+def fork(session: NewSession, parent_id: str, at: Place | None) -> Work[SessionRow]:
+    """Begin a session that shares another one's past up to and with the message at `at`.
+
+    Its own turns are numbered on from there. Raises `NotFoundError` if the other one is not there,
+    and `ConflictError` with the code fork_too_deep.
+    """
+    yield from erasures.require_none(session.tenant, session.user)
+    if not (yield _HOLD_PARENT(tenant=session.tenant, parent_id=parent_id)):
+        raise session_not_found(parent_id)
+    yield from _require_room(session.tenant, parent_id)
+    yield _CREATE(
+        session_id=session.id,
+        tenant=session.tenant,
+        user_id=session.user,
+        title=session.title,
+        metadata=session.metadata,
+        now_ms=session.created_ms,
+        ttl_ms=session.ttl_ms,
+        keep_ms=session.keep_ms,
+        parent_id=parent_id,
+        turn=at.turn if at else 0,
+        index=at.at if at else None,
+    )
+    return (yield from sessions.find(session.tenant, session.id))
+
+
+def _require_room(tenant: str, parent_id: str) -> Work[None]:
+    above: str | None = parent_id
+    for _ in range(DEPTH_MAX):
+        found = yield _PARENT(tenant=tenant, parent_id=above)
+        above = found[0][0] if found else None
+        if above is None:
+            return
+    raise ConflictError(
+        f"session {parent_id} is {DEPTH_MAX} forks deep, and none may be deeper; export it, and"
+        " import it as a session of its own",
+        code="fork_too_deep",
+    )
+
+
+def lineage(row: SessionRow) -> Work[list[Stretch]]:
+    """Return of which sessions' turns the session's past is made, the oldest first.
+
+    A fork may begin in what its parent itself shares: then it has nothing of the parent's own.
+    """
+    here, through = row.id, TURN_MAX
+    end: int | None = None
+    above, turn, index = row.forked_from, row.forked_turn or 0, row.forked_index
+    found: list[Stretch] = []
+    for _ in range(DEPTH_MAX + 1):
+        if turn < through:
+            found.insert(0, Stretch(here, turn, through + 1, end))
+            through, end = turn, index
+        elif turn == through:
+            end = _lesser(end, index)
+        if above is None:
+            return found
+        here = above
+        read = yield _PARENT(tenant=row.tenant, parent_id=here)
+        above, turn, index = read[0] if read and read[0][0] else (None, 0, None)
+    return found
+
+
+def _lesser(end: int | None, other: int | None) -> int | None:
+    known = [each for each in (end, other) if each is not None]
+    return min(known, default=None)

@@ -1,0 +1,303 @@
+"""`/v1/users`: all that there is of a user is told, and erased wherever it is kept."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from redis.asyncio import Redis
+
+from milepost.live.hub import LiveText
+from milepost.live.text_buffers import TextBuffers
+from tests.api.making import a_budget, a_memory, a_webhook, erased, made, over, refusal
+from tests.api.searching import database_files_with, files_with, keys_with, tables_with
+from tests.api.serving import Service, serving, serving_tenants, settings_for
+from tests.stubs.directed_model import DirectedModel, directed_model
+
+MARK = "Zanzibar9041"
+USER = "user/Xylo5577"
+OTHER = "bob"
+TOOLS = '''
+from milepost import emit_artifact, stash_pending, tool
+
+@tool
+def leave(text: str, times: int = 1) -> str:
+    """Leave a file."""
+    emit_artifact(content=text * times, filename=text + ".txt")
+    return "left " + text
+
+@tool(cacheable=True, effect="read")
+def look(text: str) -> str:
+    """Look something up."""
+    return "found " + text
+
+@tool(requires_approval=True)
+def send(text: str) -> str:
+    """Send it."""
+    return "sent " + text
+
+@tool
+def put_off(text: str) -> object:
+    """Put it off."""
+    return stash_pending("send", "Send " + text, {"text": text})
+'''
+LARGE = 40_000  # times the mark: more than the database takes
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A service with tools that keep what they are told, and a client of it."""
+
+    service: Service
+    client: httpx2.AsyncClient
+    model: DirectedModel
+    url: str
+    artifacts: Path
+
+    async def run(self, text: str, **changes: Any) -> dict[str, Any]:
+        """Have the clerk answer, in the user's name."""
+        body = {"agent": "clerk", "input": text, "user": USER, **changes}
+        return await made(self.client, "/v1/runs?wait=20", body)
+
+    async def erased(self, user: str = USER) -> dict[str, Any]:
+        """Erase the user, and return the erasure once it is done."""
+        return await erased(self.client, user)
+
+
+@asynccontextmanager
+async def desk_at(database_url: str, folder: Path, **changes: Any) -> AsyncIterator[Desk]:
+    """Run such a service."""
+    (folder / "desk_tools.py").write_text(TOOLS)
+    async with directed_model() as model:
+        settings = settings_for(
+            database_url,
+            tools=str(folder / "desk_tools.py"),
+            artifacts_dir=str(folder / "artifacts"),
+            OPENAI_BASE_URL=model.base_url,
+            **changes,
+        )
+        async with serving(settings) as service, service.client() as client:
+            agent = {
+                "name": "clerk",
+                "model": "openai/m",
+                "tools": ["leave", "look", "send", "put_off"],
+                "cache": {"ttl_s": 600},
+            }
+            await made(client, "/v1/agents", agent)
+            yield Desk(service, client, model, database_url, folder / "artifacts")
+
+
+@pytest.fixture
+async def desk(database_url: str, tmp_path: Path) -> AsyncIterator[Desk]:
+    """Such a service, on each database."""
+    async with desk_at(database_url, tmp_path) as desk:
+        yield desk
+
+
+async def said_everywhere(desk: Desk) -> None:
+    """Have the user say the mark wherever anything can be said."""
+    client = desk.client
+    await made(client, "/v1/webhooks", a_webhook(events=["run.*", "approval.*"]))
+    await made(client, "/v1/budgets", a_budget(scope="user"))
+    await made(client, "/v1/budgets", a_budget(scope="user", scope_value=USER))
+    session = await made(
+        client,
+        "/v1/sessions",
+        {"user": USER, "title": f"About {MARK}", "metadata": {"about": MARK}},
+    )
+    inside = {"session_id": session["id"]}
+    await desk.run(f"Hello, {MARK}", **inside, metadata={"about": MARK})
+    await desk.run(f'call look {{"text": "{MARK}"}}', **inside)
+    await desk.run(f'call leave {{"text": "{MARK}"}}', **inside)
+    await desk.run(f'call leave {{"text": "{MARK}", "times": {LARGE}}}', **inside)
+    keyed = {"idempotency-key": f"key-{MARK}"}
+    body = {"agent": "clerk", "input": f"Once more, {MARK}", "user": USER}
+    answer = await client.post("/v1/runs?wait=20", json=body, headers=keyed)
+    assert answer.json()["status"] == "completed", answer.text
+    await decided(desk, "approve", f'call send {{"text": "{MARK}"}}')
+    await asked(desk, f'call send {{"text": "{MARK} is waiting"}}')
+    items = [{"input": f"An item, {MARK}"}]
+    wanted = {"agent": "clerk", "user": USER, "items": items, "metadata": {"about": MARK}}
+    batch = await made(client, "/v1/batches", wanted)
+    await over(client, batch["id"])
+    await made(client, "/v1/memories", a_memory(scope="user", owner=USER, content=f"Knows {MARK}"))
+    for number, text in enumerate(
+        [f"From a chat, {MARK}", f'call put_off {{"text": "{MARK}"}}', f"and again, {MARK}"]
+    ):
+        told = {
+            "user": USER, "conversation": f"c-{MARK}", "message_id": f"{MARK}-{number}",
+            "agent": "clerk", "text": text,
+        }  # fmt: skip
+        answer = await client.post(
+            "/v1/channels/whatsapp/messages?wait=20",
+            json=told,
+            headers={"idempotency-key": f"{MARK}-{number}"},
+        )
+        assert answer.status_code == 200, answer.text
+    scheduled = {"agent": "clerk", "input": f"Later, {MARK}", "user": USER, "delay_s": 3_600}
+    await made(client, "/v1/runs", scheduled)
+
+
+async def asked(desk: Desk, text: str) -> dict[str, Any]:
+    """Have the clerk ask for leave; return the question."""
+    run = await made(desk.client, "/v1/runs", {"agent": "clerk", "input": text, "user": USER})
+    await desk.client.get(f"/v1/runs/{run['id']}/events?until=waiting")
+    listed = (await desk.client.get(f"/v1/approvals?run_id={run['id']}")).json()["data"]
+    question: dict[str, Any] = listed[0]
+    return question
+
+
+async def decided(desk: Desk, decision: str, text: str) -> None:
+    """Have the clerk ask, answer with words, and wait for the end."""
+    question = await asked(desk, text)
+    body = {"decision": decision, "comment": f"because of {MARK}", "arguments": {"text": MARK * 2}}
+    answer = await desk.client.post(f"/v1/approvals/{question['id']}/decision", json=body)
+    assert answer.status_code == 200, answer.text
+    run = (await desk.client.get(f"/v1/runs/{question['run_id']}/wait")).json()
+    assert run["status"] == "completed", run
+
+
+EVERYWHERE = {
+    "approvals", "artifact_contents", "artifacts", "batches", "channel_messages", "conversations",
+    "idempotency", "memories", "pending_actions", "runs", "sessions", "usage", "votes",
+}  # fmt: skip
+
+
+async def test_nothing_of_a_user_is_left_in_the_database_nor_in_files(desk: Desk) -> None:
+    await said_everywhere(desk)
+    await desk.run("Hello from somebody else", user=OTHER)
+    spread = tables_with(desk.url, MARK)
+    assert spread >= EVERYWHERE, EVERYWHERE - spread
+    assert files_with(desk.artifacts, MARK)
+
+    erasure = await desk.erased()
+
+    for needle in (MARK, USER, "Xylo5577"):
+        assert tables_with(desk.url, needle) == set()
+        assert files_with(desk.artifacts, needle) == set()
+    if desk.url.startswith("sqlite"):
+        assert database_files_with(desk.url, MARK) == set()
+        assert database_files_with(desk.url, "Xylo5577") == set()
+    assert erasure["user"] is None
+    assert erasure["erased"]["sessions"] >= 1
+    others = (await desk.client.get("/v1/runs", params={"user": OTHER})).json()["data"]
+    assert [run["status"] for run in others] == ["completed"]
+
+
+async def test_neither_redis_nor_the_processes_memories_keep_what_a_user_said(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    async with desk_at(database_url, tmp_path, redis_url=redis_url) as desk:
+        for user in (USER, OTHER):
+            await desk.run(f"Hello, {MARK}-{user}", user=user)
+            await desk.run(f'call look {{"text": "{MARK}-{user}"}}', user=user)
+        before = await keys_with(redis_url, f"{MARK}-{USER}")
+
+        await desk.erased()
+
+        after = await keys_with(redis_url, f"{MARK}-{USER}")
+        others = await keys_with(redis_url, f"{MARK}-{OTHER}")
+    assert {key.split(":")[1] for key in before} == {"cache"}
+    assert after == set()
+    assert others
+    assert await keys_with(redis_url, "Xylo5577") == set()
+
+
+async def test_a_user_who_says_what_another_said_takes_it_along(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    async with desk_at(database_url, tmp_path, redis_url=redis_url) as desk:
+        for user in (OTHER, USER):
+            await desk.run(f"We both know {MARK}", user=user)
+        kept = await keys_with(redis_url, f"both know {MARK}")
+
+        await desk.erased()
+
+        left = await keys_with(redis_url, f"both know {MARK}")
+    assert kept
+    assert left == set()
+
+
+async def test_a_text_that_its_writer_left_in_redis_goes_with_its_run(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    async with desk_at(database_url, tmp_path, redis_url=redis_url) as desk:
+        run = await desk.run("Hello")
+        # As a process leaves it that is killed while it writes.
+        async with abandoned(redis_url, run["id"], "left halfway"):
+            pass
+        before = await keys_with(redis_url, "left halfway")
+
+        await desk.erased()
+
+        after = await keys_with(redis_url, "left halfway")
+    assert before
+    assert after == set()
+
+
+@asynccontextmanager
+async def abandoned(redis_url: str, run_id: str, said: str) -> AsyncIterator[None]:
+    """Write a text as somebody does who never says that it is complete."""
+    redis: Any = Redis.from_url(redis_url)
+    pipe = redis.pipeline(transaction=False)
+    text = LiveText("message.delta", "msg_0", 1, said)
+    TextBuffers(redis).add(pipe, run_id, text, said, 0)
+    await pipe.execute()
+    yield
+    await redis.aclose()
+
+
+async def test_all_that_there_is_of_a_user_can_be_taken_along(desk: Desk) -> None:
+    await said_everywhere(desk)
+    await desk.run("Hello from somebody else", user=OTHER)
+
+    answer = await desk.client.get(f"/v1/users/{USER}/export")
+
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    kinds = Counter(line["kind"] for line in lines)
+    assert {"session", "run", "event", "artifact", "batch", "memory"} == set(kinds)
+    runs = {line["data"]["id"] for line in lines if line["kind"] == "run"}
+    assert len(runs) == kinds["run"]
+    assert {line["data"]["run_id"] for line in lines if line["kind"] == "event"} == runs
+    assert all(line["data"]["user"] == USER for line in lines if line["kind"] == "run")
+    assert MARK in answer.text
+
+
+async def test_what_the_key_of_a_user_could_do_is_over(database_url: str, tmp_path: Path) -> None:
+    async with serving_tenants(settings_for(database_url)) as keyed:
+        theirs = await keyed.holding("runs:read", subject="ann")
+        await erased(keyed.acme, "ann")
+
+        answer = await theirs.get("/v1/runs")
+        keys = (await keyed.acme.get("/v1/keys")).text
+
+    assert answer.status_code == 401
+    assert "ann" not in keys
+
+
+async def test_a_name_that_nobody_has_is_refused(client: httpx2.AsyncClient) -> None:
+    answer = await client.delete(f"/v1/users/{'x' * 201}")
+
+    assert refusal(answer) == (422, "bad_user")
+
+
+async def test_while_a_user_is_erased_runs_of_theirs_are_refused(desk: Desk) -> None:
+    desk.model.gate.clear()
+    run = await made(desk.client, "/v1/runs", {"agent": "clerk", "input": "Hi", "user": USER})
+    await desk.client.get(f"/v1/runs/{run['id']}/wait?timeout_s=1")
+    erasure = (await desk.client.delete(f"/v1/users/{USER}")).json()
+
+    answer = await desk.client.post(
+        "/v1/runs", json={"agent": "clerk", "input": "Hi again", "user": USER}
+    )
+    shown = (await desk.client.get("/v1/erasures")).json()["data"]
+
+    assert run["id"]
+    assert refusal(answer) == (409, "user_being_erased")
+    assert [each["id"] for each in shown] == [erasure["id"]]

@@ -1,0 +1,115 @@
+"""A notebook: each thing once, the oldest forgotten first, in a folder that people can read."""
+
+from pathlib import Path
+
+import pytest
+
+from milepost.core.errors import ConfigurationError
+from milepost.core.memories import Finding
+from milepost.memory.knowledge import DAY_MS
+from milepost.memory.notebook import Notebook
+
+NOON_MS = 1_700_000_000_000 - 1_700_000_000_000 % DAY_MS + 12 * 3_600_000
+ANN = Finding("entity", "a painter", "Ann", attributes={"type": "person"})
+LIVES = Finding("relation", "", "Ann", "lives in", "Oslo")
+NUTS = Finding("fact", "Ann is allergic to nuts.")
+COLD = Finding("log", "Ann has a cold.")
+
+
+class Clock:
+    """A clock that stands still until it is turned."""
+
+    def __init__(self) -> None:
+        self.ms = NOON_MS
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_me6_an_entity_is_there_once_whatever_its_case(clock: Clock) -> None:
+    book = Notebook(None, clock)
+
+    book.add([ANN, Finding("entity", "", "Oslo")])
+    book.add([Finding("entity", "", "ANN")])
+
+    assert [each.subject for each in book.of("entity")] == ["Oslo", "ANN"]
+    assert book.of("entity")[-1].content == "a painter"
+
+
+def test_me6_of_fifty_entities_who_was_not_mentioned_for_longest_goes_first(clock: Clock) -> None:
+    book = Notebook(None, clock)
+    book.add(Finding("entity", "", f"e{number}") for number in range(50))
+
+    book.add([Finding("entity", "", "e0"), Finding("entity", "", "new")])
+
+    names = [each.subject for each in book.of("entity")]
+    assert len(names) == 50
+    assert "e1" not in names
+    assert names[-2:] == ["e0", "new"]
+
+
+def test_me7_relations_are_found_by_their_words(clock: Clock) -> None:
+    book = Notebook(None, clock)
+    book.add([LIVES, Finding("relation", "", "Ben", "owns", "a car")])
+
+    assert book.found("Where is Oslo?") == ["Ann — lives in — Oslo"]
+    assert "[Known Relationships]\n- Ann — lives in — Oslo" in book.told("Who is in Oslo?")
+    assert "car" not in book.told("Who is in Oslo?")
+
+
+def test_me8_facts_and_the_log_of_two_days_are_in_a_folder(tmp_path: Path, clock: Clock) -> None:
+    book = Notebook(tmp_path, clock)
+    book.add([ANN, LIVES, NUTS, COLD])
+    clock.ms += DAY_MS
+    book.add([Finding("log", "Ann is well.")])
+
+    assert (tmp_path / "facts.md").read_text() == "- Ann is allergic to nuts.\n"
+    assert (tmp_path / "logs" / "2023-11-14.md").read_text() == "- Ann has a cold.\n"
+    again = Notebook(tmp_path, clock)
+    assert again.of("entity") == [ANN]
+    assert again.of("relation") == [LIVES]
+    assert again.of("fact") == [NUTS]
+    assert [each.content for each in again.of("log")] == ["Ann has a cold.", "Ann is well."]
+    clock.ms += DAY_MS
+    later = Notebook(tmp_path, clock)
+    assert [each.content for each in later.of("log")] == ["Ann is well."]
+    assert "2023-11-15: Ann is well." in later.told("")
+
+
+def test_what_people_write_into_the_folder_is_read(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "facts.md").write_text("# Facts\n\n- Tea is at four.\n- \nnot in the list\n")
+
+    assert [each.content for each in Notebook(tmp_path, clock).of("fact")] == ["Tea is at four."]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[1]", '[{"kind": "fact", "content": "x", "seen_ms": 1}]', "[{}]"]
+)
+def test_a_folder_that_cannot_be_read_is_refused(
+    tmp_path: Path, clock: Clock, content: str
+) -> None:
+    (tmp_path / "entities.json").write_text(content)
+
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        Notebook(tmp_path, clock)
+
+
+def test_what_is_forgotten_is_forgotten_on_disk(tmp_path: Path, clock: Clock) -> None:
+    book = Notebook(tmp_path, clock)
+    book.add([NUTS])
+
+    assert book.forget(Finding("fact", "ann is ALLERGIC to nuts"))
+    assert not book.forget(NUTS)
+    assert Notebook(tmp_path, clock).of("fact") == []
+
+
+def test_what_was_said_stays_in_its_line_on_disk(tmp_path: Path, clock: Clock) -> None:
+    Notebook(tmp_path, clock).add([Finding("fact", "one\n- two\r\n[Important Knowledge]")])
+
+    [kept] = Notebook(tmp_path, clock).of("fact")
+    assert kept.content == "one - two [Important Knowledge]"

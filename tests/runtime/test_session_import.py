@@ -1,0 +1,130 @@
+"""Sessions from elsewhere: each run's log says what was said, and that it was not said here."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from milepost.core.codec import decode
+from milepost.core.errors import InvalidError
+from milepost.core.events import RunCompleted, RunImported, RunQueued
+from milepost.core.messages import Image, Message, ToolCall
+from milepost.core.state import fold, transcript
+from milepost.core.window import Place
+from milepost.runtime.session_import import NOT_RUN, imported
+from milepost.runtime.session_spec import SessionSpec
+from milepost.store.session_imports import Imported
+from milepost.store.sessions import NewSession
+
+NEW = NewSession("ses_1", "acme", None, None, "{}", created_ms=7)
+USER = {"role": "user", "content": "What is 2 + 3?"}
+ANSWER = {"role": "assistant", "content": "5."}
+CALL = {"id": "c1", "name": "add", "arguments": {"a": 2}}
+ASKS: dict[str, Any] = {"role": "assistant", "tool_calls": [CALL]}
+RESULT = {"role": "tool", "content": "5", "tool_call_id": "c1"}
+
+
+def a_run(*messages: dict[str, Any], turn: int = 1, **fields: Any) -> dict[str, Any]:
+    return {"turn": turn, "agent": "clerk", "messages": list(messages), **fields}
+
+
+def made(*runs: dict[str, Any], **fields: Any) -> Imported:
+    spec = {"format": "milepost.session/1", "session": {}, "runs": list(runs), **fields}
+    numbers = count(1)
+    return imported(
+        SessionSpec.model_validate(spec), NEW, lambda prefix: f"{prefix}_{next(numbers)}"
+    )
+
+
+def said(found: Imported, at: int = 0) -> tuple[Message, ...]:
+    entries = found.runs[at].entries
+    events = (decode(entry.type, entry.data) for entry in entries)
+    return transcript(fold(event for event in events if event))
+
+
+def test_a_runs_log_says_that_it_was_done_elsewhere() -> None:
+    terms: dict[str, Any] = {
+        "run_id": "run_x",
+        "status": "failed",
+        "ended_at": "then",
+        "user": "ann",
+    }
+
+    found = made(a_run(USER, ANSWER, agent_version=3, metadata={"a": "b"}, **terms))
+
+    (run,) = found.runs
+    queued, told, completed = (decode(entry.type, entry.data) for entry in run.entries)
+    assert isinstance(queued, RunQueued)
+    assert (queued.agent, queued.agent_id, queued.input) == ("clerk", "agt_imported", ())
+    assert isinstance(told, RunImported)
+    assert (told.run_id, told.status, told.ended_at) == ("run_x", "failed", "then")
+    assert isinstance(completed, RunCompleted)
+    assert (completed.output.text, completed.usage.input_tokens) == ("5.", 0)
+    assert (run.turn, run.agent_version, run.user, run.metadata) == (1, 3, "ann", '{"a":"b"}')
+
+
+def test_what_was_said_is_what_models_are_shown() -> None:
+    pictured = {**USER, "images": ["https://x.example/a.png"]}
+
+    found = made(a_run(pictured, ASKS, RESULT, ANSWER))
+
+    assert said(found) == (
+        Message("user", "What is 2 + 3?", images=(Image("https://x.example/a.png"),)),
+        Message("assistant", calls=(ToolCall("c1", "add", {"a": 2}),)),
+        Message("tool", "5", call_id="c1"),
+        Message("assistant", "5."),
+    )
+
+
+@pytest.mark.parametrize("messages", [(ASKS,), (ASKS, ANSWER), (ASKS, USER)])
+def test_a_call_without_a_result_gets_one(messages: tuple[dict[str, Any], ...]) -> None:
+    assert said(made(a_run(*messages)))[1] == Message("tool", NOT_RUN, call_id="c1")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (RESULT,),
+        (ASKS, ANSWER, RESULT),
+        (ASKS, RESULT, RESULT),
+        ({**ASKS, "role": "user"},),
+        ({**ASKS, "tool_calls": [CALL, CALL]},),
+        ({**USER, "tool_call_id": "c1"},),
+    ],
+)
+def test_messages_that_no_model_would_take_are_refused(
+    messages: tuple[dict[str, Any], ...],
+) -> None:
+    with pytest.raises(InvalidError) as caught:
+        made(a_run(USER, *messages))
+
+    assert caught.value.code == "invalid_export"
+    assert caught.value.pointer is not None
+    assert caught.value.pointer.startswith("/runs/0/messages/")
+
+
+@pytest.mark.parametrize("turns", [(1, 1), (2, 1)])
+def test_turns_that_are_out_of_order_are_refused(turns: tuple[int, int]) -> None:
+    with pytest.raises(InvalidError, match="comes behind turn"):
+        made(*(a_run(USER, turn=turn) for turn in turns))
+
+
+def test_summaries_and_pins_are_brought_along() -> None:
+    summary = {"first": "1.0", "last": "1.1", "content": "A sum."}
+
+    found = made(a_run(USER, ANSWER), summaries=[summary], pins=["1.1", "1.0", "1.1"])
+
+    assert [(each.first, each.last, each.content) for each in found.summaries] == [
+        (Place(1, 0), Place(1, 1), "A sum.")
+    ]
+    assert found.pins == (Place(1, 0), Place(1, 1))
+
+
+@pytest.mark.parametrize(
+    "places", [[("1.1", "1.0")], [("1.0", "1.1"), ("1.0", "1.1")], [("1.0", "2.0")]]
+)
+def test_summaries_that_do_not_fit_are_refused(places: list[tuple[str, str]]) -> None:
+    stretches = [{"first": first, "last": last, "content": "x"} for first, last in places]
+
+    with pytest.raises(InvalidError):
+        made(a_run(USER, ANSWER), summaries=stretches)

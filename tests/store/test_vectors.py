@@ -1,0 +1,147 @@
+"""Vectors in the store: who has none, and what lies nearest, as either side compares them."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from milepost.core.errors import ProviderError
+from milepost.core.memories import Owner
+from milepost.runtime import vectors as runtime_vectors
+from milepost.runtime.vectors import Vectors
+from milepost.store import memories, vectors
+from milepost.store.address import Address, PostgresAddress
+from milepost.store.memories import MemoryFilter, MemoryRow
+from milepost.store.store import Store
+from tests.store.conftest import opened, serving
+from tests.store.making import TENANT
+from tests.store.making_memories import ANN, a_fact, remembered
+from tests.stubs.embeddings_server import meaning
+
+BEN = Owner("user", "ben")
+
+
+class Meanings:
+    """A model of meanings in this process; `broken` ones fail."""
+
+    def __init__(self, model: str = "stub/little") -> None:
+        self.model = model
+        self.broken = False
+        self.asked = 0
+
+    async def embed(self, texts: Sequence[str]) -> list[Sequence[float]]:
+        """Return where the texts point."""
+        self.asked += 1
+        if self.broken:
+            raise ProviderError("out of order")
+        return [meaning(text) for text in texts]
+
+
+@pytest.fixture(params=["sqlite", "postgres", "pgvector"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """A store on each database; one of them compares vectors itself."""
+    kind = "postgres" if request.param == "pgvector" else request.param
+    address: Address = request.getfixturevalue(f"{kind}_address")
+    if request.param == "pgvector":
+        assert isinstance(address, PostgresAddress)
+        with psycopg.connect(address.url, autocommit=True) as connection:
+            found = connection.execute(
+                "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+            ).fetchone()
+            if found is None:
+                pytest.skip("this Postgres has no pgvector")
+            connection.execute("CREATE EXTENSION vector")
+    async with opened(address) as engine, serving(Store(engine)) as store:
+        yield store
+
+
+def said(rows: Sequence[MemoryRow]) -> list[str]:
+    return [row.content for row in rows]
+
+
+async def embedded(store: Store, model: Any = None) -> Vectors:
+    """Return vectors, everything having got one."""
+    found = Vectors(store, model or Meanings())
+    while await found.embed_some():
+        pass
+    return found
+
+
+async def test_what_means_the_same_is_found_without_a_word_in_common(store: Store) -> None:
+    await remembered(store, a_fact("Ann has a cat"))
+    await remembered(store, a_fact("Ann likes tea"))
+    await remembered(store, a_fact("coffee for Ben"), BEN)
+
+    found = await (await embedded(store)).nearest(TENANT, [ANN], "which beverage?", 10)
+
+    assert said(found) == ["Ann likes tea", "Ann has a cat"]
+
+
+async def test_a_search_takes_filters_and_a_limit(store: Store) -> None:
+    await remembered(store, a_fact("Ann likes tea"))
+    await remembered(store, a_fact("coffee for Ben"), BEN)
+    await remembered(store, a_fact("tea elsewhere"), tenant="globex")
+    near = (await embedded(store)).nearest
+
+    assert len(await near(TENANT, MemoryFilter(), "beverage", 10)) == 2
+    assert said(await near(TENANT, MemoryFilter(user="ben"), "beverage", 10)) == ["coffee for Ben"]
+    assert len(await near(TENANT, MemoryFilter(), "beverage", 1)) == 1
+    assert await near(TENANT, MemoryFilter(), "  ", 1) == ()
+
+
+async def test_what_is_told_anew_gets_another_vector(store: Store) -> None:
+    row = await remembered(store, a_fact("Ann likes tea"))
+    found = await embedded(store)
+    assert await store.read(vectors.bare(10)) == []
+
+    await store.write(memories.change(row, a_fact("Ann has a dog"), now_ms=1))
+
+    assert [each.told for each in await store.read(vectors.bare(10))] == ["Ann has a dog"]
+    await found.embed_some()
+    assert said(await found.nearest(TENANT, [ANN], "pet", 10)) == ["Ann has a dog"]
+
+
+async def test_a_vector_of_what_was_said_before_is_not_kept(store: Store) -> None:
+    row = await remembered(store, a_fact("Ann likes tea"))
+    [bare] = await store.read(vectors.bare(10))
+    await store.write(memories.change(row, a_fact("Ann has a dog"), now_ms=1))
+
+    await store.write(vectors.embed([vectors.Embedded(bare, "[1.0]")], "stub/little"))
+
+    assert len(await store.read(vectors.bare(10))) == 1
+
+
+async def test_vectors_of_another_model_are_not_compared_and_made_anew(store: Store) -> None:
+    await remembered(store, a_fact("Ann likes tea"))
+    await embedded(store)
+    other = Vectors(store, Meanings("stub/large"))
+
+    assert await other.nearest(TENANT, [ANN], "beverage", 10) in ([], ())
+    await other.forget_others()
+    await other.embed_some()
+
+    assert said(await other.nearest(TENANT, [ANN], "beverage", 10)) == ["Ann likes tea"]
+
+
+async def test_a_model_that_fails_finds_nothing_and_breaks_nothing(store: Store) -> None:
+    await remembered(store, a_fact("Ann likes tea"))
+    model = Meanings()
+    found = await embedded(store, model)
+    model.broken = True
+
+    assert await found.nearest(TENANT, [ANN], "beverage", 10) == ()
+
+
+async def test_a_plain_scan_looks_at_so_many_of_late(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if await store.read(vectors.are_at_hand()):
+        pytest.skip("the database looks at all of them")
+    monkeypatch.setattr(runtime_vectors, "EMBEDDINGS_SCAN_MAX", 2)
+    for age, text in enumerate(["tea long ago", "a cat", "a dog"]):
+        await remembered(store, a_fact(text), now_ms=age + 1)
+
+    found = await (await embedded(store)).nearest(TENANT, [ANN], "tea", 10)
+
+    assert sorted(said(found)) == ["a cat", "a dog"]

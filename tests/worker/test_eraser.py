@@ -1,0 +1,316 @@
+"""A user is erased step by step, by whoever comes, and nothing new of theirs comes in between."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import insert
+
+from milepost.providers.cache_key import owner_key
+from milepost.store import batches, erasures, memories, schema, sessions
+from milepost.store.address import SqliteAddress
+from milepost.store.conversations import ScopeKey, take
+from milepost.store.erasures import ErasureRow, NewErasure, UserBeingErasedError
+from milepost.store.records import AuditRow, Fork
+from milepost.store.sessions import NewSession
+from milepost.store.store import Store
+from milepost.store.work import Statement, Work
+from tests.api.searching import files_with
+from tests.store.conftest import opened, serving
+from tests.store.making import TENANT, a_finish, an_entry, an_id, behind, held
+from tests.store.making_batches import a_batch, chunk
+from tests.store.making_memories import a_memory
+from tests.worker.keeping import (
+    NOW_MS,
+    Household,
+    a_child_of,
+    a_run_of,
+    ended,
+    household,
+    told,
+)
+
+ANN = "ann"
+
+
+@pytest.fixture
+def house(store: Store, tmp_path: Path) -> Household:
+    """A house, on each database."""
+    return household(store, tmp_path)
+
+
+async def begun(house: Household, user: str = ANN, tenant: str = TENANT) -> ErasureRow:
+    """Begin to erase a user."""
+    wanted = NewErasure(an_id("era"), tenant, owner_key(tenant, user), "key_1", user, NOW_MS)
+    act = AuditRow(an_id("aud"), tenant, "key_1", "user.erasing", wanted.id, "{}", NOW_MS)
+    return await house.store.write(erasures.begin(wanted, act))
+
+
+async def finish(house: Household, row: ErasureRow) -> ErasureRow:
+    """Have it done to its end."""
+    async with asyncio.timeout(30):
+        while True:
+            await house.eraser.erase()
+            await house.eraser.tidy()
+            found = await house.store.read(erasures.find(row.tenant, row.id))
+            if found.ended_ms is not None:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_all_runs_of_a_user_go_and_nobody_elses(house: Household) -> None:
+    for n in range(7):
+        await ended(house.store, NOW_MS + n, a_run_of(NOW_MS + n, user=ANN))
+    other = await ended(house.store, NOW_MS, a_run_of(NOW_MS, user="bob"))
+    foreign = a_run_of(NOW_MS, user=ANN, tenant="globex")
+    await house.store.create(foreign)
+
+    row = await finish(house, await begun(house))
+
+    assert row.counted["runs"] == 7
+    assert row.counted["sessions"] == 7
+    assert (row.user, row.stage) == (None, "done")
+    assert await house.left(schema.runs) == 2
+    assert await house.left(schema.runs, id=other.run_id) == 1
+    assert await house.left(schema.runs, id=foreign.id) == 1
+
+
+async def test_what_is_under_way_is_cancelled_first(house: Household) -> None:
+    queued = a_run_of(NOW_MS, user=ANN)
+    await house.store.create(queued)
+    scheduled = a_run_of(NOW_MS, user=ANN, scheduled_ms=NOW_MS * 2)
+    await house.store.create(scheduled)
+
+    row = await finish(house, await begun(house))
+
+    assert row.counted["runs"] == 2
+    assert await house.left(schema.runs) == 0
+
+
+async def test_a_run_in_a_workers_hands_is_told_to_stop_and_goes_once_it_has(
+    house: Household,
+) -> None:
+    claim = await held(house.store, a_run_of(NOW_MS, user=ANN))
+    row = await begun(house)
+
+    await house.eraser.erase()
+    still_there = await house.left(schema.runs)
+    told_to_stop = await house.left(schema.inbox, run_id=claim.run_id, kind="cancel")
+    await house.store.append(a_finish(claim, "cancelled", inbox_seen=claim.inbox_seq + 1))
+    await finish(house, row)
+
+    assert (still_there, told_to_stop) == (1, 1)
+    assert await house.left(schema.runs) == 0
+
+
+async def test_runs_in_the_sessions_of_others_go_and_those_sessions_stay(
+    house: Household,
+) -> None:
+    first = a_run_of(NOW_MS, user="bob")
+    await ended(house.store, NOW_MS, first)
+    await ended(house.store, NOW_MS, behind(first, id=a_run_of(NOW_MS).id, user=ANN))
+    await house.store.write(sessions.create(a_session(user="bob", id="ses_bobs")))
+    joined = a_run_of(NOW_MS, user=ANN, session_id="ses_bobs", session_is_new=False)
+    await ended(house.store, NOW_MS, joined)
+
+    await finish(house, await begun(house))
+
+    assert await house.left(schema.runs) == 1
+    assert await house.left(schema.sessions) == 2
+
+
+async def test_what_came_of_the_users_words_goes_along(house: Household) -> None:
+    run = a_run_of(NOW_MS, user=ANN)
+    await ended(house.store, NOW_MS, run)
+    child = a_child_of(run)
+    await ended(house.store, NOW_MS, child)
+    await house.store.write(told([child.id]))
+    origin = Fork(run.id, 1, an_entry("run.forked"), an_act())
+    fork = a_run_of(NOW_MS, user="bob", fork=origin)
+    await ended(house.store, NOW_MS, fork)
+    forked = a_session(user="bob", id="ses_fork")
+    await house.store.write(sessions.create(forked))
+    await house.change(schema.sessions, forked.id, forked_from=run.session_id)
+
+    await finish(house, await begun(house))
+
+    assert await house.left(schema.runs) == 0
+    assert await house.left(schema.sessions, id=forked.id) == 0
+
+
+async def test_nothing_new_is_taken_until_all_is_gone(house: Household) -> None:
+    row = await begun(house)
+    scope = ScopeKey(TENANT, "sms", "c1", ANN)
+    refused = (
+        lambda: house.store.create(a_run_of(NOW_MS, user=ANN)),
+        lambda: house.store.write(sessions.create(a_session(user=ANN))),
+        lambda: house.store.write(batches.create(a_batch(1, user=ANN), [chunk(0, 1)])),
+        lambda: house.store.write(memories.keep(a_memory(user=ANN))),
+        lambda: house.store.write(take(scope, "m1", "hash", NOW_MS)),
+    )
+
+    for ask in refused:
+        with pytest.raises(UserBeingErasedError, match="'ann' is being erased"):
+            await ask()
+    await house.store.create(a_run_of(NOW_MS, user="bob"))
+    await finish(house, row)
+
+    await house.store.create(a_run_of(NOW_MS, user=ANN))
+    assert await house.left(schema.runs) == 2
+
+
+async def test_asked_again_it_is_the_same_erasure(house: Household) -> None:
+    first, again = await begun(house), await begun(house)
+    other = await begun(house, "bob")
+
+    assert first.id == again.id != other.id
+    assert await house.left(schema.audit, action="user.erasing") == 2
+
+
+async def test_another_process_goes_on_where_one_has_died(
+    house: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.worker.eraser.STEPS_MAX", 1)
+    monkeypatch.setattr("milepost.store.erasure.RUNS_MAX", 2)
+    for n in range(9):
+        await ended(house.store, NOW_MS + n, a_run_of(NOW_MS + n, user=ANN))
+    row = await begun(house)
+    stages = set()
+
+    now = row
+    for _ in range(200):
+        # Each process dies after a step: the next one finds the erasure lying.
+        await household(house.store, tmp_path).eraser.erase()
+        await house.change(schema.erasures, row.id, until_ms=0)
+        await household(house.store, tmp_path).eraser.tidy()
+        now = await house.store.read(erasures.find(TENANT, row.id))
+        stages.add(now.stage)
+        if now.ended_ms is not None:
+            break
+
+    assert now.stage == "done"
+    assert now.counted["runs"] == 9
+    assert {"batches", "sessions", "usage", "audit", "file"} <= stages
+    assert await house.left(schema.runs) == 0
+
+
+async def test_two_at_once_erase_together_what_one_would(house: Household, tmp_path: Path) -> None:
+    for n in range(150):
+        await ended(house.store, NOW_MS + n, a_run_of(NOW_MS + n, user=ANN))
+    row = await begun(house)
+    other = household(house.store, tmp_path)
+
+    async def both() -> None:
+        for _ in range(100):
+            await house.change(schema.erasures, row.id, until_ms=0)
+            await asyncio.gather(house.eraser.erase(), other.eraser.erase())
+            await asyncio.gather(house.eraser.tidy(), other.eraser.tidy())
+            if (await house.store.read(erasures.find(TENANT, row.id))).ended_ms is not None:
+                return
+            await asyncio.sleep(0.02)
+
+    await both()
+
+    assert await house.left(schema.runs) == 0
+    assert await house.left(schema.sessions) == 0
+    assert await house.left(schema.audit, action="user.erased") == 1
+
+
+async def test_a_run_is_either_refused_or_erased_whenever_it_comes(house: Household) -> None:
+    async def ask(n: int) -> bool:
+        await asyncio.sleep(n / 1_000)
+        try:
+            await house.store.create(a_run_of(NOW_MS + n, user=ANN))
+        except UserBeingErasedError:
+            return False
+        return True
+
+    async def erase() -> ErasureRow:
+        await asyncio.sleep(0.02)
+        return await begun(house)
+
+    asked = asyncio.gather(*(ask(n) for n in range(60)))
+    row = await erase()
+    taken = await asked
+    await finish(house, row)
+
+    assert row.user == ANN
+    assert any(taken)
+    assert await house.left(schema.runs) == 0
+
+
+async def test_caches_of_every_process_forget_the_user(house: Household, tmp_path: Path) -> None:
+    other = household(house.store, tmp_path)
+    owner = owner_key(TENANT, ANN)
+    for each in (house, other):
+        await each.cache.set("a", b"of ann's", 600, owner)
+        await each.cache.set("b", b"of bob's", 600, owner_key(TENANT, "bob"))
+
+    await finish(house, await begun(house))
+    await other.eraser.forget()
+
+    for each in (house, other):
+        assert await each.cache.get("a") is None
+        assert await each.cache.get("b") == b"of bob's"
+
+
+async def test_the_bill_stays_without_the_name(house: Household) -> None:
+    run = a_run_of(NOW_MS, user=ANN)
+    await ended(house.store, NOW_MS, run)
+    await house.store.write(_billed(run.id))
+
+    row = await finish(house, await begun(house))
+
+    assert row.counted["runs"] == 1
+    assert await house.left(schema.usage, user_id=None, metadata="{}") == 1
+
+
+async def test_the_file_of_sqlite_keeps_nothing_however_it_was_shuffled(
+    sqlite_address: SqliteAddress, tmp_path: Path
+) -> None:
+    chance = Random(11)
+    async with opened(sqlite_address) as engine, serving(Store(engine)) as store:
+        house = household(store, tmp_path / "artifacts")
+        bobs = []
+        for n in range(250):
+            said = "Zanzibar" * chance.randint(1, 400)
+            labels = orjson.dumps({"said": said}).decode()
+            await ended(store, NOW_MS + n, a_run_of(NOW_MS + n, user=ANN, metadata=labels))
+            labels = orjson.dumps({"said": "b" * chance.randint(1, 3_000)}).decode()
+            run = a_run_of(NOW_MS + n, user="bob", metadata=labels)
+            bobs.append(await ended(store, NOW_MS + n, run))
+        for claim in chance.sample(bobs, 125):
+            await store.write(sessions.delete(TENANT, claim.session_id))
+        before = files_with(sqlite_address.path.parent, "Zanzibar")
+
+        row = await finish(house, await begun(house))
+
+        after = files_with(sqlite_address.path.parent, "Zanzibar")
+    assert before
+    assert row.counted["runs"] == 250
+    assert after == set()
+
+
+def a_session(**changes: Any) -> NewSession:
+    """Return a session to be begun."""
+    begins = NewSession(an_id("ses"), TENANT, None, None, "{}", NOW_MS)
+    return replace(begins, **changes)
+
+
+def an_act() -> AuditRow:
+    """Return something that somebody did."""
+    return AuditRow(an_id("aud"), TENANT, "key_1", "run.forked", "run_1", "{}", NOW_MS)
+
+
+def _billed(run_id: str) -> Work[None]:
+    table = schema.usage
+    yield Statement(
+        insert(table).values(
+            run_id=run_id, seq=2, tenant=TENANT, session_id="ses_1", agent="clerk", model="m",
+            user_id=ANN, metadata='{"said": "words"}', time_ms=NOW_MS,
+        )
+    )()  # fmt: skip

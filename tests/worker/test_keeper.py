@@ -1,0 +1,344 @@
+"""What has been kept for long enough goes, with all that hangs on it, and nothing else does."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from milepost.core.errors import ConflictError
+from milepost.core.memories import Owner
+from milepost.store import batches, partitions, retention, schema
+from milepost.store.blobs import DirectoryBlobs
+from milepost.store.records import Change
+from milepost.store.store import Store
+from tests.store.making import TENANT, a_finish, an_append, behind, held
+from tests.store.making_batches import a_batch, chunk
+from tests.store.making_memories import a_fact, remembered
+from tests.store.test_artifacts import SHA256, an_artifact, files
+from tests.worker.keeping import (
+    DAY_MS,
+    NOW_MS,
+    Household,
+    a_child_of,
+    a_run_of,
+    ended,
+    household,
+    told,
+    waits,
+)
+
+OLD_MS = NOW_MS - 40 * DAY_MS
+NEW_MS = NOW_MS - 2 * DAY_MS
+MONDAY_MS = 1_826_841_600_000  # a year behind all partitions that are made ahead
+
+
+@pytest.fixture
+def house(store: Store, tmp_path: Path) -> Household:
+    """A house without rules, on each database."""
+    return household(store, tmp_path)
+
+
+async def test_without_rules_everything_is_kept(house: Household) -> None:
+    claim = await ended(house.store, OLD_MS)
+
+    assert not +(await house.keeper.keep())
+
+    assert await house.left(schema.runs, id=claim.run_id) == 1
+
+
+async def test_a_run_goes_with_all_that_belongs_to_it_when_its_time_is_over(
+    house: Household,
+) -> None:
+    old, new = await ended(house.store, OLD_MS), await ended(house.store, NEW_MS)
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    gone = await house.keeper.keep()
+    await house.eraser.tidy()
+
+    assert gone["runs"] == 1
+    assert await house.left(schema.runs, id=old.run_id) == 0
+    assert await house.left(schema.events, run_id=old.run_id) == 0
+    assert await house.left(schema.sessions, id=old.session_id) == 0
+    assert await house.left(schema.runs, id=new.run_id) == 1
+    assert await house.left(schema.events, run_id=new.run_id) == 3
+    assert await house.left(schema.sessions, id=new.session_id) == 1
+
+
+async def test_what_is_not_over_is_never_touched(house: Household) -> None:
+    waiting = await waits(house.store, OLD_MS)
+    parent = a_run_of(OLD_MS)
+    await ended(house.store, OLD_MS, parent)
+    child = a_child_of(parent)
+    await waits(house.store, OLD_MS, child)
+    late = a_run_of(OLD_MS)
+    await ended(house.store, NEW_MS, late)
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    assert not +(await house.keeper.keep())
+
+    for run_id in (waiting.run_id, parent.id, child.id, late.id):
+        assert await house.left(schema.runs, id=run_id) == 1
+        assert await house.left(schema.events, run_id=run_id) >= 2
+
+
+async def test_a_run_takes_along_those_that_it_started(house: Household) -> None:
+    parent = a_run_of(OLD_MS)
+    await ended(house.store, OLD_MS, parent)
+    child = a_child_of(parent)
+    await ended(house.store, NEW_MS, child)
+    await house.store.write(told([child.id]))
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+    await house.eraser.tidy()
+
+    assert await house.left(schema.runs) == 0
+    assert await house.left(schema.sessions) == 0
+
+
+async def test_a_child_that_nobody_told_of_keeps_its_parent(house: Household) -> None:
+    parent = a_run_of(OLD_MS)
+    await ended(house.store, OLD_MS, parent)
+    await ended(house.store, OLD_MS, a_child_of(parent))
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+
+    assert await house.left(schema.runs) == 2
+
+
+async def test_a_session_lasts_as_long_as_its_runs(house: Household) -> None:
+    first = a_run_of(OLD_MS)
+    await ended(house.store, OLD_MS, first)
+    await ended(house.store, NEW_MS, behind(first, id=a_run_of(NEW_MS).id))
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+    await house.eraser.tidy()
+
+    assert await house.left(schema.runs, id=first.id) == 0
+    assert await house.left(schema.sessions, id=first.session_id) == 1
+
+
+async def test_runs_go_page_after_page(house: Household, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "RUNS_MAX", 3)
+    runs = [a_run_of(OLD_MS + n) for n in range(8)]
+    for run in runs:
+        await ended(house.store, run.created_ms, run)
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["runs"] == 8
+
+
+async def test_two_keepers_and_a_run_that_ends_meanwhile_do_each_other_no_harm(
+    house: Household, tmp_path: Path
+) -> None:
+    for n in range(120):
+        await ended(house.store, OLD_MS + n)
+    going = [await held(house.store, a_run_of(OLD_MS + n)) for n in range(20)]
+    await house.rule(runs_ms=30 * DAY_MS)
+    other = household(house.store, tmp_path)
+
+    async def end() -> None:
+        for claim in going:
+            change = Change("completed", outcome="{}", ended_ms=NEW_MS)
+            await house.store.append(a_finish(claim, change=change))
+
+    first, second, _ = await asyncio.gather(house.keeper.keep(), other.keeper.keep(), end())
+
+    assert first["runs"] + second["runs"] == 120
+    assert await house.left(schema.runs) == 20
+    assert await house.left(schema.runs, status="completed") == 20
+    for claim in going:
+        assert await house.left(schema.events, run_id=claim.run_id) == 3
+
+
+async def test_a_log_may_go_before_its_run(house: Household) -> None:
+    old, waiting = await ended(house.store, OLD_MS), await waits(house.store, OLD_MS + 1)
+    new = await ended(house.store, NEW_MS)
+    await house.rule(events_ms=30 * DAY_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["events"] == 3
+    assert await house.left(schema.events, run_id=old.run_id) == 0
+    assert await house.left(schema.runs, id=old.run_id) == 1
+    assert await house.left(schema.events, run_id=waiting.run_id) == 3
+    assert await house.left(schema.events, run_id=new.run_id) == 3
+
+
+async def test_a_log_that_went_on_longer_goes_later(house: Household) -> None:
+    claim = await held(house.store, a_run_of(OLD_MS))
+    await ended(house.store, OLD_MS + 1)
+    await house.rule(events_ms=30 * DAY_MS)
+    await house.keeper.keep()
+    change = Change("completed", outcome="{}", ended_ms=OLD_MS + 2)
+    await house.store.append(a_finish(claim, change=change))
+
+    gone = await house.keeper.keep()
+
+    assert gone["events"] == 3
+    assert await house.left(schema.events) == 0
+
+
+async def test_a_sessions_own_time_holds_for_its_runs(house: Household) -> None:
+    first = a_run_of(OLD_MS)
+    await ended(house.store, OLD_MS, first)
+    await ended(house.store, NEW_MS, behind(first, id=a_run_of(NEW_MS).id))
+    other = await ended(house.store, OLD_MS)
+    await house.change(schema.sessions, first.session_id, keep_ms=10 * DAY_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["runs"] == 1
+    assert await house.left(schema.runs, id=first.id) == 0
+    assert await house.left(schema.runs, id=other.run_id) == 1
+    assert await house.left(schema.sessions) == 2
+
+
+async def test_a_session_whose_time_is_over_goes_with_its_runs(house: Household) -> None:
+    over, busy, forked = (
+        await ended(house.store, NEW_MS),
+        await waits(house.store, NEW_MS),
+        await ended(house.store, NEW_MS),
+    )
+    fork = await ended(house.store, NEW_MS)
+    for claim in (over, busy, forked):
+        terms = {"ttl_ms": 1_000, "expires_ms": NOW_MS - 1}
+        await house.change(schema.sessions, claim.session_id, **terms)
+    await house.change(schema.sessions, fork.session_id, forked_from=forked.session_id)
+
+    gone = await house.keeper.keep()
+
+    assert gone["sessions"] == 1
+    assert await house.left(schema.sessions, id=over.session_id) == 0
+    assert await house.left(schema.runs, id=over.run_id) == 0
+    for claim in (busy, forked, fork):
+        assert await house.left(schema.runs, id=claim.run_id) == 1
+
+
+async def test_the_installations_limit_holds_for_all_tenants(store: Store, tmp_path: Path) -> None:
+    house = household(store, tmp_path, kept_max_ms=30 * DAY_MS)
+    await ended(store, OLD_MS)
+    foreign = await ended(store, OLD_MS, a_run_of(OLD_MS, tenant="globex"))
+    new = await ended(store, NEW_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["runs"] == 2
+    assert await house.left(schema.runs) == 1
+    assert await house.left(schema.events) == await house.left(schema.events, run_id=new.run_id)
+    assert await house.left(schema.events, run_id=foreign.run_id) == 0
+
+
+async def test_weeks_that_are_past_are_dropped_as_a_whole(store: Store, tmp_path: Path) -> None:
+    await partitions.make_ahead(store, MONDAY_MS)
+    now_ms = MONDAY_MS + 40 * DAY_MS
+    house = household(store, tmp_path, kept_max_ms=14 * DAY_MS, now_ms=now_ms)
+    over = await ended(store, MONDAY_MS)
+    waiting = await waits(store, MONDAY_MS + 7 * DAY_MS)
+    in_parts = store.engine.dialect == "postgresql"
+    before = await store.read(partitions.present()) if in_parts else []
+
+    await house.keeper.keep()
+
+    assert await house.left(schema.runs) == 1
+    assert await house.left(schema.events, run_id=waiting.run_id) == 3
+    assert await house.left(schema.events) == 3
+    after = await store.read(partitions.present()) if in_parts else []
+    assert any(part.has(over.run_id) for part in before) == in_parts
+    assert not any(part.has(over.run_id) for part in after)
+    assert any(part.has(waiting.run_id) for part in after) == in_parts
+
+
+async def test_one_process_at_a_time_looks_after_it(house: Household) -> None:
+    turns = [await house.store.write(retention.take_turn(NOW_MS, 60_000)) for _ in range(2)]
+    later = await house.store.write(retention.take_turn(NOW_MS + 60_000, 60_000))
+
+    assert (turns, later) == ([True, False], True)
+
+
+async def test_rules_that_were_read_before_a_change_are_refused(house: Household) -> None:
+    before = await house.store.read(retention.get(TENANT))
+    await house.rule(runs_ms=DAY_MS)
+
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        await house.store.write(retention.replace(before, retention.Rules(), NOW_MS))
+
+
+async def test_memories_that_nobody_mentioned_for_long_go(house: Household) -> None:
+    ann = Owner("user", "ann")
+    for content, time_ms in (("Old", OLD_MS), ("New", NEW_MS), ("Again", OLD_MS)):
+        await remembered(house.store, a_fact(content), ann, now_ms=time_ms)
+    await remembered(house.store, a_fact("Again"), ann, now_ms=NEW_MS)
+    await house.rule(memories_ms=30 * DAY_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["memories"] == 1
+    assert await house.left(schema.memories) == 2
+
+
+async def test_an_artifact_may_go_before_its_run_and_its_content_with_it(
+    house: Household, tmp_path: Path
+) -> None:
+    first = a_run_of(OLD_MS)
+    claim = await held(house.store, first)
+    left = an_artifact(claim.session_id)
+    await house.store.append(an_append(claim, artifacts=(left,)))
+    await house.store.keep_content(TENANT, claim.session_id, SHA256, b"small")
+    await DirectoryBlobs(tmp_path).put(TENANT, claim.session_id, SHA256, b"large")
+    change = Change("completed", outcome="{}", ended_ms=OLD_MS)
+    end = a_finish(replace(claim, head=claim.head + 1), change=change)
+    await house.store.append(end)
+    await house.rule(artifacts_ms=30 * DAY_MS)
+
+    gone = await house.keeper.keep()
+    next_one = await held(house.store, behind(first, id=a_run_of(NEW_MS).id))
+    await house.eraser.tidy()
+    kept = await house.left(schema.artifact_contents)
+    await house.store.append(a_finish(next_one))
+    await house.change_leftovers(due_ms=0)
+    await house.eraser.tidy()
+
+    assert gone["artifacts"] == 1
+    assert kept == 1  # As long as a run is active there, which may be about to refer to it.
+    assert await house.left(schema.artifact_contents) == 0
+    assert await house.left(schema.runs, id=first.id) == 1
+    assert SHA256 not in files(tmp_path)
+
+
+async def test_a_content_that_another_run_has_left_as_well_is_kept(house: Household) -> None:
+    first = a_run_of(OLD_MS)
+    for run, time_ms in ((first, OLD_MS), (behind(first, id=a_run_of(NEW_MS).id), NEW_MS)):
+        claim = await held(house.store, run)
+        left = an_artifact(claim.session_id)
+        await house.store.append(an_append(claim, artifacts=(left,)))
+        change = Change("completed", outcome="{}", ended_ms=time_ms)
+        await house.store.append(a_finish(replace(claim, head=claim.head + 1), change=change))
+    await house.store.keep_content(TENANT, first.session_id, SHA256, b"small")
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+    await house.eraser.tidy()
+
+    assert await house.left(schema.artifacts) == 1
+    assert await house.left(schema.artifact_contents) == 1
+    assert await house.left(schema.leftovers) == 0
+
+
+async def test_batches_go_with_their_runs(house: Household) -> None:
+    for batch_id, time_ms in (("bat_1", OLD_MS), ("bat_2", NEW_MS)):
+        batch = a_batch(id=batch_id, total=1)
+        await house.store.write(batches.create(batch, [chunk(0, 1)]))
+        await house.change(schema.batches, batch_id, status="completed", ended_ms=time_ms)
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["batches"] == 1
+    assert await house.left(schema.batches, id="bat_2") == 1
+    assert await house.left(schema.batch_items) == 1
