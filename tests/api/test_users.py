@@ -287,6 +287,15 @@ async def test_a_name_that_nobody_has_is_refused(client: httpx2.AsyncClient) -> 
     assert refusal(answer) == (422, "bad_user")
 
 
+async def test_what_is_told_of_a_user_cannot_be_deleted_by_itself(
+    client: httpx2.AsyncClient,
+) -> None:
+    answer = await client.delete("/v1/users/ann/export")
+
+    assert refusal(answer) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
 async def test_while_a_user_is_erased_runs_of_theirs_are_refused(desk: Desk) -> None:
     desk.model.gate.clear()
     run = await made(desk.client, "/v1/runs", {"agent": "clerk", "input": "Hi", "user": USER})

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -54,6 +55,8 @@ class Users:
 
     async def erase(self, request: Request) -> Response:
         """Begin to erase all that there is of a user; nothing new of theirs is taken meanwhile."""
+        if request.url.path.endswith("/export"):
+            raise HTTPException(405)  # It is another resource, which cannot be erased.
         allow(request)
         principal = caller(request, "admin")
         user = _user(request)
