@@ -59,6 +59,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
     if isinstance(case.body, dict):
         case.body = body = _whole({**case.body, **_unstreamed(case.body)})
         _name_what_is_there(body)
+        _disturb_nobody(case, body)
         _send_nowhere(case, body)
     if case.method == "DELETE":
         _spare_what_is_there(case.path_parameters)
@@ -118,6 +119,12 @@ def _name_what_is_there(part: dict[str, Any]) -> None:
             chance = zlib.crc32(value.encode())
             if chance % 2:
                 part[name] = there[chance % len(there)]
+
+
+def _disturb_nobody(case: Case[Any], body: dict[str, Any]) -> None:
+    """Call no tool in a session that is there: another run of it may wait for a person for days."""
+    if case.operation.path.endswith("/call"):
+        _spare_what_is_there(body)
 
 
 def _send_nowhere(case: Case[Any], body: dict[str, Any]) -> None:
