@@ -17,6 +17,8 @@ from schemathesis.core.failures import Failure
 
 # Names and ids of things that are there, by the parameter that names one.
 THERE: dict[str, list[str]] = json.loads(os.environ["CONTRACT_THINGS"])
+# The same for one operation alone: what it may delete, or what nothing else shall use up.
+ITS_OWN: dict[str, dict[str, list[str]]] = json.loads(os.environ["CONTRACT_THINGS_OF"])
 ANSWERS = Path(os.environ["CONTRACT_ANSWERS"])
 # Why a request may be refused that its schema allows: what there is just now, a tool's own schema,
 # or one part of the request beside another.
@@ -53,7 +55,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Name things that are there in every second case, never wait, and delete none of them."""
+    """Name things that are there in every second case, never wait, delete what is meant for it."""
     del context, kwargs
     _be_impatient(case)
     if isinstance(case.body, dict):
@@ -63,9 +65,11 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
         _send_nowhere(case, body)
     if case.method == "DELETE":
         _spare_what_is_there(case.path_parameters)
-    elif case.meta is None or case.meta.phase.name != "stateful":
+    elif _phase(case) != "stateful":
         _name_what_is_there(case.path_parameters)
         _name_what_is_there(case.query)
+    if own := ITS_OWN.get(case.operation.label):
+        _name_its_own(case, own)
 
 
 @schemathesis.hook
@@ -118,7 +122,20 @@ def _name_what_is_there(part: dict[str, Any]) -> None:
         if isinstance(value, str) and _PLAIN.fullmatch(value):
             chance = zlib.crc32(value.encode())
             if chance % 2:
-                part[name] = there[chance % len(there)]
+                part[name] = there[chance // 2 % len(there)]
+
+
+def _name_its_own(case: Case[Any], own: dict[str, list[str]]) -> None:
+    """Name one of the operation's own things; in the contract's examples always."""
+    for name, there in own.items():
+        value = str(case.path_parameters.get(name, ""))
+        chance = zlib.crc32(value.encode())
+        if _phase(case) == "examples" or (_PLAIN.fullmatch(value) and chance % 2):
+            case.path_parameters[name] = there[chance // 2 % len(there)]
+
+
+def _phase(case: Case[Any]) -> str:
+    return "" if case.meta is None else case.meta.phase.name.value
 
 
 def _disturb_nobody(case: Case[Any], body: dict[str, Any]) -> None:

@@ -61,6 +61,7 @@ async def test_no_request_breaks_the_contract(sqlite_database_url: str, tmp_path
     (tmp_path / "contract.yaml").write_text(yaml.safe_dump(contract))
     async with serving_tenants(settings_for(sqlite_database_url)) as keyed:
         there = await things(keyed.acme)
+        own = await things_of_one_operation(keyed.acme)
         tried = await asyncio.create_subprocess_exec(
             SCHEMATHESIS,
             "--config-file", ROOT / "tests" / "api" / "schemathesis.toml",
@@ -71,6 +72,7 @@ async def test_no_request_breaks_the_contract(sqlite_database_url: str, tmp_path
                 **os.environ,
                 "CONTRACT_KEY": keyed.acme.headers["authorization"].removeprefix("Bearer "),
                 "CONTRACT_THINGS": json.dumps(there),
+                "CONTRACT_THINGS_OF": json.dumps(own),
                 "CONTRACT_ANSWERS": str(tmp_path / "answers.txt"),
                 "PYTHONPATH": str(ROOT),
             },
@@ -133,6 +135,28 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
         "tool": ["add"],
         "webhook_id": [hook["id"]],
         "delivery_id": [delivery["id"] for delivery in deliveries],
+    }
+
+
+async def things_of_one_operation(client: httpx2.AsyncClient) -> dict[str, dict[str, list[str]]]:
+    """Make what an operation alone may use up; return the ids by operation and parameter."""
+    waiting = [(await parked(client))["run_id"] for _ in range(4)]
+    spent = [await an_ended_run(client, agent="demo") for _ in range(4)]
+    keys = [
+        await made(client, "/v1/keys", {"name": f"spent-{n}", "scopes": ["runs:read"]})
+        for n in range(4)
+    ]
+    memories = [await made(client, "/v1/memories", a_memory(content=f"m{n}")) for n in range(4)]
+    budgets = [await made(client, "/v1/budgets", a_budget()) for _ in range(4)]
+    hooks = [await made(client, "/v1/webhooks", a_webhook()) for _ in range(4)]
+    return {
+        "POST /v1/tools/{name}/call": {"name": ["add"]},
+        "POST /v1/runs/{run_id}/messages": {"run_id": waiting},
+        "DELETE /v1/sessions/{session_id}": {"session_id": [run["session_id"] for run in spent]},
+        "DELETE /v1/keys/{key_id}": {"key_id": [key["id"] for key in keys]},
+        "DELETE /v1/memories/{memory_id}": {"memory_id": [memory["id"] for memory in memories]},
+        "DELETE /v1/budgets/{budget_id}": {"budget_id": [budget["id"] for budget in budgets]},
+        "DELETE /v1/webhooks/{webhook_id}": {"webhook_id": [hook["id"] for hook in hooks]},
     }
 
 
