@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 
-import aiohttp
 import orjson
 import pytest
 from anthropic import AsyncAnthropic
@@ -25,6 +24,7 @@ from milepost.providers.anthropic import anthropic
 from milepost.providers.anthropic_request import Dialect
 from milepost.providers.assemble import Assembly
 from milepost.providers.closing import closing
+from milepost.providers.http import Http
 from milepost.providers.pricing import Pricing
 from milepost.providers.reading import Patience
 from tests.stubs import anthropic_server
@@ -58,8 +58,8 @@ END = framed(STOP)
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
+async def http() -> AsyncIterator[Http]:
+    async with Http() as session:
         yield session
 
 
@@ -76,9 +76,7 @@ async def refused(provider: Provider, request: ModelRequest = QUESTION) -> Provi
     return caught.value
 
 
-def provider(
-    http: aiohttp.ClientSession, base_url: str, patience: Patience | None = None
-) -> Provider:
+def provider(http: Http, base_url: str, patience: Patience | None = None) -> Provider:
     return anthropic(http, base_url=base_url, api_key=KEY, patience=patience)
 
 
@@ -98,7 +96,7 @@ def grown(request: ModelRequest, reply: Reply, step: int) -> ModelRequest:
 
 
 async def test_a_thought_a_tool_call_and_then_an_answer_are_streamed(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with anthropic_server.serving(calls=2) as stub:
         first = await replied(provider(http, stub.base_url), TASK)
@@ -114,7 +112,7 @@ async def test_a_thought_a_tool_call_and_then_an_answer_are_streamed(
     assert second.model == "claude-stub"
 
 
-async def test_the_official_client_hears_the_same(http: aiohttp.ClientSession) -> None:
+async def test_the_official_client_hears_the_same(http: Http) -> None:
     async with anthropic_server.serving() as stub:
         reply = await replied(provider(http, stub.base_url), TASK)
         async with (
@@ -139,9 +137,7 @@ async def test_the_official_client_hears_the_same(http: aiohttp.ClientSession) -
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
-async def test_the_base_url_may_end_with_the_version(
-    http: aiohttp.ClientSession, ending: str
-) -> None:
+async def test_the_base_url_may_end_with_the_version(http: Http, ending: str) -> None:
     async with anthropic_server.serving() as stub:
         await replied(provider(http, stub.base_url + ending))
 
@@ -149,7 +145,7 @@ async def test_the_base_url_may_end_with_the_version(
 
 
 async def test_the_request_carries_the_version_the_key_and_our_name(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with anthropic_server.serving() as stub:
         await replied(provider(http, stub.base_url))
@@ -161,7 +157,7 @@ async def test_the_request_carries_the_version_the_key_and_our_name(
     assert "User-Agent: milepost/" in head
 
 
-async def test_a_server_may_know_the_key_under_its_old_name(http: aiohttp.ClientSession) -> None:
+async def test_a_server_may_know_the_key_under_its_old_name(http: Http) -> None:
     old = Dialect(key_header="x-api-key")
     async with anthropic_server.serving() as stub:
         await replied(anthropic(http, base_url=stub.base_url, api_key=KEY, dialect=old))
@@ -170,7 +166,7 @@ async def test_a_server_may_know_the_key_under_its_old_name(http: aiohttp.Client
     assert "Authorization" not in stub.requests[0].head
 
 
-async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -> None:
+async def test_a_server_without_keys_is_sent_none(http: Http) -> None:
     async with anthropic_server.serving() as stub:
         await replied(anthropic(http, base_url=stub.base_url, api_key=None))
 
@@ -178,7 +174,7 @@ async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -
 
 
 async def test_tools_whose_names_the_vendor_refuses_go_out_under_others(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     agent = replace(ADD, name="agent:sums")
     made_up = ToolCall("call_1_0", "functions.add now!", {}, "toolu_1")
@@ -208,9 +204,7 @@ def json_of(stub: AnthropicServer) -> dict[str, list[dict[str, str]]]:
 # --- What is cached, and what is thought -------------------------------------------------------
 
 
-async def loop(
-    http: aiohttp.ClientSession, stub: AnthropicServer, steps: int
-) -> tuple[ModelRequest, list[Usage]]:
+async def loop(http: Http, stub: AnthropicServer, steps: int) -> tuple[ModelRequest, list[Usage]]:
     """Go on with a conversation for some steps; return the next request, and what each took."""
     request, usages = TASK, []
     for step in range(steps):
@@ -222,7 +216,7 @@ async def loop(
 
 @pytest.mark.parametrize("calls", [1, 30])
 async def test_each_step_reads_all_that_was_sent_before_from_the_cache(
-    http: aiohttp.ClientSession, calls: int
+    http: Http, calls: int
 ) -> None:
     async with anthropic_server.serving(steps=4, calls=calls) as stub:
         _, usages = await loop(http, stub, 7)
@@ -233,7 +227,7 @@ async def test_each_step_reads_all_that_was_sent_before_from_the_cache(
 
 
 async def test_another_run_of_the_agent_reads_its_tools_and_instructions(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with anthropic_server.serving() as stub:
         first = await replied(provider(http, stub.base_url), TASK)
@@ -245,7 +239,7 @@ async def test_another_run_of_the_agent_reads_its_tools_and_instructions(
 
 
 async def test_what_was_read_from_the_cache_costs_what_the_vendor_takes_for_it(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with anthropic_server.serving() as stub:
         _, [_, second] = await loop(http, stub, 2)
@@ -260,7 +254,7 @@ async def test_what_was_read_from_the_cache_costs_what_the_vendor_takes_for_it(
 
 
 async def test_thoughts_go_back_signed_and_in_their_place_through_all_of_a_session(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with anthropic_server.serving(steps=2) as stub:
         request, _ = await loop(http, stub, 6)
@@ -285,7 +279,7 @@ def unkind(request: ModelRequest) -> ModelRequest:
     ids=["tools", "model", "instructions"],
 )
 async def test_a_conversation_that_changed_goes_on_without_the_thoughts_it_had(
-    http: aiohttp.ClientSession, changed: Callable[[ModelRequest], ModelRequest]
+    http: Http, changed: Callable[[ModelRequest], ModelRequest]
 ) -> None:
     async with anthropic_server.serving() as stub:
         request, _ = await loop(http, stub, 2)
@@ -304,9 +298,7 @@ async def test_a_conversation_that_changed_goes_on_without_the_thoughts_it_had(
     [(REASON, END), (REASON,), (REASON, b"data: [DONE]\n\n"), (END[:-2],)],
     ids=["as documented", "without the end mark", "with another's end mark", "without a reason"],
 )
-async def test_every_ending_is_an_end(
-    http: aiohttp.ClientSession, ending: tuple[bytes, ...]
-) -> None:
+async def test_every_ending_is_an_end(http: Http, ending: tuple[bytes, ...]) -> None:
     async with serving((*HELLO, *ending)) as stub:
         reply = await replied(provider(http, stub.base_url))
 
@@ -315,7 +307,7 @@ async def test_every_ending_is_an_end(
 
 @pytest.mark.parametrize("pieces", [(REASON,), (REASON, END)], ids=["no end mark", "an end mark"])
 async def test_a_server_that_never_hangs_up_is_not_waited_for(
-    http: aiohttp.ClientSession, pieces: tuple[bytes, ...]
+    http: Http, pieces: tuple[bytes, ...]
 ) -> None:
     patience = Patience(first_s=30, between_s=30, tail_s=0.05)
     async with serving((*HELLO, *pieces), after="hold") as stub:
@@ -325,7 +317,7 @@ async def test_a_server_that_never_hangs_up_is_not_waited_for(
     assert reply.text == "Hello"
 
 
-async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) -> None:
+async def test_leaving_early_closes_the_connection(http: Http) -> None:
     async with serving(HELLO, after="hold") as stub:
         async with closing(provider(http, stub.base_url).stream(QUESTION)) as deltas:
             assert await anext(deltas) == TextDelta("Hel")
@@ -334,7 +326,7 @@ async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) 
 
 
 async def test_where_the_server_counts_no_tokens_they_are_estimated(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     ending = framed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
     async with serving((*HELLO, ending, END)) as stub:
@@ -353,7 +345,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     ids=["between events", "inside of one", "before the first", "after the first"],
 )
 async def test_a_stream_cut_in_the_middle_is_worth_a_retry(
-    http: aiohttp.ClientSession, pieces: tuple[bytes, ...], after: After
+    http: Http, pieces: tuple[bytes, ...], after: After
 ) -> None:
     async with serving(pieces, after=after) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -361,7 +353,7 @@ async def test_a_stream_cut_in_the_middle_is_worth_a_retry(
     assert (error.code, error.retryable) == ("provider_stream_cut", True)
 
 
-async def test_a_call_cut_in_the_middle_is_no_call(http: aiohttp.ClientSession) -> None:
+async def test_a_call_cut_in_the_middle_is_no_call(http: Http) -> None:
     block = {"type": "tool_use", "id": "t", "name": "add", "input": {}}
     half = (begin(0, block), delta(0, "input_json_delta", partial_json='{"a":1'))
     async with serving((SSE_HEAD, *map(framed, (start(), *half)))) as stub:
@@ -370,14 +362,14 @@ async def test_a_call_cut_in_the_middle_is_no_call(http: aiohttp.ClientSession) 
     assert error.code == "provider_stream_cut"
 
 
-async def test_garbage_instead_of_an_event_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_garbage_instead_of_an_event_is_an_error(http: Http) -> None:
     async with serving((*HELLO, b"event: ping\ndata: \x00\xff{{{\n\n", REASON, END)) as stub:
         error = await refused(provider(http, stub.base_url))
 
     assert "sent an event that is no JSON" in str(error)
 
 
-async def test_garbage_between_events_is_skipped(http: aiohttp.ClientSession) -> None:
+async def test_garbage_between_events_is_skipped(http: Http) -> None:
     noise = b": keep-alive\n\nevent: new\nid: 7\n\x00\xff\xfe\n\r\n" + framed({"type": "new"})
     async with serving((*HELLO, noise, REASON, noise, END)) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -386,7 +378,7 @@ async def test_garbage_between_events_is_skipped(http: aiohttp.ClientSession) ->
 
 
 async def test_a_line_of_10_megabytes_is_refused_long_before_its_end(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     pieces = (*HELLO, b"data: ", *[b"x" * 1_048_576] * 10)
     async with serving(pieces, after="hold") as stub:
@@ -407,9 +399,7 @@ async def test_a_line_of_10_megabytes_is_refused_long_before_its_end(
     ],
     ids=["only pings", "begins and pings", "pings in the middle", "drips a line", "falls silent"],
 )
-async def test_a_ping_is_no_token(
-    http: aiohttp.ClientSession, pieces: Iterable[bytes], awaited: str
-) -> None:
+async def test_a_ping_is_no_token(http: Http, pieces: Iterable[bytes], awaited: str) -> None:
     patience = Patience(first_s=0.1, between_s=0.1, tail_s=0.1)
     async with serving(pieces, after="hold") as stub:
         error = await refused(provider(http, stub.base_url, patience))
@@ -418,7 +408,7 @@ async def test_a_ping_is_no_token(
     assert str(error) == f"anthropic sent no {awaited} within 0.1 s; try again later"
 
 
-async def test_an_error_inside_of_a_stream_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_an_error_inside_of_a_stream_is_an_error(http: Http) -> None:
     inside = {"type": "overloaded_error", "message": f"Overloaded, {KEY}"}
     async with serving((*HELLO, framed({"type": "error", "error": inside}))) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -427,7 +417,7 @@ async def test_an_error_inside_of_a_stream_is_an_error(http: aiohttp.ClientSessi
     assert "answered 529: Overloaded, [key]" in str(error)
 
 
-async def test_a_plain_error_with_status_200_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_a_plain_error_with_status_200_is_an_error(http: Http) -> None:
     body = b'{"type": "error", "error": {"type": "not_found_error", "message": "model: no"}}'
     async with serving((answer("200 OK", body, "content-type: application/json"),)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -451,7 +441,7 @@ async def test_a_plain_error_with_status_200_is_an_error(http: aiohttp.ClientSes
     ],
 )
 async def test_a_refusal_names_the_request_and_says_whether_to_try_again(
-    http: aiohttp.ClientSession, status: str, kind: str, code: str, retryable: bool
+    http: Http, status: str, kind: str, code: str, retryable: bool
 ) -> None:
     error = {"type": kind, "message": f"No, {KEY}"}
     body = orjson.dumps({"type": "error", "error": error, "request_id": "req_7"})
@@ -466,7 +456,7 @@ async def test_a_refusal_names_the_request_and_says_whether_to_try_again(
     ("status", "told", "retryable"), [("400 Oh", "true", True), ("529 Oh", "false", False)]
 )
 async def test_a_vendor_that_knows_whether_to_try_again_is_believed(
-    http: aiohttp.ClientSession, status: str, told: str, retryable: bool
+    http: Http, status: str, told: str, retryable: bool
 ) -> None:
     async with serving((answer(status, b"{}", f"x-should-retry: {told}"),)) as stub:
         raised = await refused(provider(http, stub.base_url))
@@ -475,7 +465,7 @@ async def test_a_vendor_that_knows_whether_to_try_again_is_believed(
 
 
 async def test_a_key_that_no_header_can_carry_is_refused_at_once(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     with pytest.raises(ConfigurationError, match="API key of provider anthropic"):
         anthropic(http, base_url="http://127.0.0.1", api_key="sk ant")

@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
 
-import aiohttp
 import orjson
 import pytest
 from aiohttp import web
@@ -24,6 +23,7 @@ from milepost.providers.assemble import Assembly
 from milepost.providers.closing import closing
 from milepost.providers.gemini import gemini
 from milepost.providers.gemini_seals import sealed_call, sealed_text
+from milepost.providers.http import Http
 from milepost.providers.reading import Patience
 from milepost.providers.sse import SSE_LINE_BYTES_MAX
 from tests.stubs import gemini_server
@@ -48,14 +48,12 @@ STOP = event(answers(reason="STOP", usageMetadata=usage(9, 2)))
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
+async def http() -> AsyncIterator[Http]:
+    async with Http() as session:
         yield session
 
 
-def provider(
-    http: aiohttp.ClientSession, base_url: str, patience: Patience | None = None
-) -> Provider:
+def provider(http: Http, base_url: str, patience: Patience | None = None) -> Provider:
     return gemini(http, base_url=base_url, api_key=KEY, patience=patience)
 
 
@@ -85,7 +83,7 @@ def continued(first: Reply, *said: Message) -> ModelRequest:
 # --- Well-behaved ------------------------------------------------------------------------------
 
 
-async def test_a_tool_call_and_then_an_answer_are_streamed(http: aiohttp.ClientSession) -> None:
+async def test_a_tool_call_and_then_an_answer_are_streamed(http: Http) -> None:
     async with gemini_server.serving(tokens=3) as stub:
         google = provider(http, stub.base_url)
         first = await replied(google)
@@ -102,7 +100,7 @@ async def test_a_tool_call_and_then_an_answer_are_streamed(http: aiohttp.ClientS
 
 
 async def test_each_signature_goes_back_with_its_own_part_turn_after_turn(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with gemini_server.serving() as stub:
         google = provider(http, stub.base_url)
@@ -120,7 +118,7 @@ async def test_each_signature_goes_back_with_its_own_part_turn_after_turn(
     ]
 
 
-async def test_deltas_come_when_they_come_and_not_at_the_end(http: aiohttp.ClientSession) -> None:
+async def test_deltas_come_when_they_come_and_not_at_the_end(http: Http) -> None:
     async with (
         serving(HELLO, after="hold") as stub,
         closing(provider(http, stub.base_url).stream(QUESTION)) as deltas,
@@ -140,7 +138,7 @@ async def test_deltas_come_when_they_come_and_not_at_the_end(http: aiohttp.Clien
     ],
 )
 async def test_the_model_is_part_of_the_address_and_of_nothing_else_there(
-    http: aiohttp.ClientSession, model: str, path: str
+    http: Http, model: str, path: str
 ) -> None:
     async with serving((*HELLO, STOP)) as stub:
         await replied(provider(http, stub.base_url), ModelRequest("t", model, QUESTION.messages))
@@ -148,7 +146,7 @@ async def test_the_model_is_part_of_the_address_and_of_nothing_else_there(
     assert stub.requests[0].head.startswith(f"POST {path} HTTP/1.1\r\n")
 
 
-async def test_the_key_is_in_a_header_and_not_in_the_address(http: aiohttp.ClientSession) -> None:
+async def test_the_key_is_in_a_header_and_not_in_the_address(http: Http) -> None:
     async with serving((*HELLO, STOP)) as stub:
         await replied(provider(http, stub.base_url))
 
@@ -158,7 +156,7 @@ async def test_the_key_is_in_a_header_and_not_in_the_address(http: aiohttp.Clien
     assert "User-Agent: milepost/" in headers
 
 
-async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -> None:
+async def test_a_server_without_keys_is_sent_none(http: Http) -> None:
     async with serving((*HELLO, STOP)) as stub:
         await replied(gemini(http, base_url=stub.base_url, api_key=None))
 
@@ -166,7 +164,7 @@ async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -
 
 
 async def test_where_the_server_counts_no_tokens_they_are_estimated(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((*HELLO, event(answers(reason="STOP")))) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -176,7 +174,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
 
 @pytest.mark.parametrize("chunk_delay_s", [0, 0.002], ids=["at once", "in pieces"])
 async def test_a_server_that_streams_an_array_instead_is_understood(
-    http: aiohttp.ClientSession, chunk_delay_s: float
+    http: Http, chunk_delay_s: float
 ) -> None:
     async with gemini_server.serving(is_sse=False, chunk_delay_s=chunk_delay_s) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -185,7 +183,7 @@ async def test_a_server_that_streams_an_array_instead_is_understood(
     assert reply.usage == Usage(50, 23, 0, 0, 8)
 
 
-async def test_a_prompt_that_is_blocked_ends_as_filtered(http: aiohttp.ClientSession) -> None:
+async def test_a_prompt_that_is_blocked_ends_as_filtered(http: Http) -> None:
     blocked = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage(9)}
     async with gemini_server.serving([blocked]) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -194,7 +192,7 @@ async def test_a_prompt_that_is_blocked_ends_as_filtered(http: aiohttp.ClientSes
 
 
 async def test_a_tool_whose_name_google_refuses_goes_out_under_another_and_comes_back(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     tool = ToolSchema("agent:support", "Ask support", {})
 
@@ -225,9 +223,7 @@ async def test_a_tool_whose_name_google_refuses_goes_out_under_another_and_comes
     ],
     ids=["as documented", "without a line end", "with the usage behind it"],
 )
-async def test_every_ending_is_an_end(
-    http: aiohttp.ClientSession, ending: tuple[bytes, ...]
-) -> None:
+async def test_every_ending_is_an_end(http: Http, ending: tuple[bytes, ...]) -> None:
     async with serving((*HELLO, *ending)) as stub:
         reply = await replied(provider(http, stub.base_url))
 
@@ -235,7 +231,7 @@ async def test_every_ending_is_an_end(
 
 
 async def test_a_connection_lost_after_the_reason_to_stop_loses_nothing(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((*HELLO, STOP), after="abort") as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -243,7 +239,7 @@ async def test_a_connection_lost_after_the_reason_to_stop_loses_nothing(
     assert reply.text == "Hello"
 
 
-async def test_a_server_that_never_hangs_up_is_not_waited_for(http: aiohttp.ClientSession) -> None:
+async def test_a_server_that_never_hangs_up_is_not_waited_for(http: Http) -> None:
     patience = Patience(first_s=30, between_s=30, tail_s=0.05)
     async with serving((*HELLO, STOP), after="hold") as stub:
         reply = await asyncio.wait_for(replied(provider(http, stub.base_url, patience)), 10)
@@ -252,7 +248,7 @@ async def test_a_server_that_never_hangs_up_is_not_waited_for(http: aiohttp.Clie
     assert reply.text == "Hello"
 
 
-async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) -> None:
+async def test_leaving_early_closes_the_connection(http: Http) -> None:
     async with serving(HELLO, after="hold") as stub:
         async with closing(provider(http, stub.base_url).stream(QUESTION)) as deltas:
             await anext(deltas)
@@ -264,9 +260,7 @@ async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) 
 
 
 @pytest.mark.parametrize("after", ["close", "abort"])
-async def test_a_stream_cut_in_the_middle_is_worth_a_retry(
-    http: aiohttp.ClientSession, after: After
-) -> None:
+async def test_a_stream_cut_in_the_middle_is_worth_a_retry(http: Http, after: After) -> None:
     async with serving(HELLO, after=after) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -285,16 +279,14 @@ async def test_a_stream_cut_in_the_middle_is_worth_a_retry(
     ],
     ids=["nothing", "no item", "blanks", "half an item", "no candidate", "no reason to stop"],
 )
-async def test_an_answer_without_an_end_is_none(
-    http: aiohttp.ClientSession, pieces: tuple[bytes, ...]
-) -> None:
+async def test_an_answer_without_an_end_is_none(http: Http, pieces: tuple[bytes, ...]) -> None:
     async with serving(pieces) as stub:
         error = await refused(provider(http, stub.base_url))
 
     assert error.code == "provider_stream_cut"
 
 
-async def test_garbage_instead_of_an_event_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_garbage_instead_of_an_event_is_an_error(http: Http) -> None:
     async with serving((*HELLO, b"data: \x00\xff{{{\n\n", STOP)) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -303,7 +295,7 @@ async def test_garbage_instead_of_an_event_is_an_error(http: aiohttp.ClientSessi
 
 
 async def test_garbage_between_events_and_parts_that_nobody_knows_are_skipped(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     noise = b": ping\n\nevent: message\nid: 7\n\x00\xff\xfe\n\r\n"
     unknown = event(answers({"hologram": {"data": "AAAA"}}, {"inlineData": {"data": "AAAA"}}))
@@ -315,7 +307,7 @@ async def test_garbage_between_events_and_parts_that_nobody_knows_are_skipped(
 
 @pytest.mark.parametrize("beginning", [b"data: ", b'[{"candidates": "'], ids=["event", "item"])
 async def test_10_megabytes_without_an_end_are_refused_long_before_it(
-    http: aiohttp.ClientSession, beginning: bytes
+    http: Http, beginning: bytes
 ) -> None:
     pieces = (SSE_HEAD, beginning, *[b"x" * 1_048_576] * 10)
     async with serving(pieces, after="hold") as stub:
@@ -355,7 +347,7 @@ OVERLOADED = refusal(503, "UNAVAILABLE", f"The model is overloaded, {KEY}")
     ],
 )
 async def test_an_error_is_the_same_wherever_it_stands(
-    http: aiohttp.ClientSession, pieces: tuple[bytes, ...]
+    http: Http, pieces: tuple[bytes, ...]
 ) -> None:
     async with serving(pieces) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -364,7 +356,7 @@ async def test_an_error_is_the_same_wherever_it_stands(
     assert "gemini answered 503: The model is overloaded, [key]" in str(error)
 
 
-async def test_what_google_asks_us_to_wait_is_taken_along(http: aiohttp.ClientSession) -> None:
+async def test_what_google_asks_us_to_wait_is_taken_along(http: Http) -> None:
     retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17s"}
     body = orjson.dumps(refusal(429, "RESOURCE_EXHAUSTED", "Quota exceeded", retry))
     async with serving((answer("429 Too Many Requests", body),)) as stub:
@@ -373,7 +365,7 @@ async def test_what_google_asks_us_to_wait_is_taken_along(http: aiohttp.ClientSe
     assert (error.code, error.retry_after_s) == ("provider_rate_limited", 17)
 
 
-async def test_a_wrong_key_is_told_as_one(http: aiohttp.ClientSession) -> None:
+async def test_a_wrong_key_is_told_as_one(http: Http) -> None:
     async with gemini_server.serving() as stub:
         error = await refused(gemini(http, base_url=stub.base_url, api_key="AIza-wrong"))
 
@@ -382,7 +374,7 @@ async def test_a_wrong_key_is_told_as_one(http: aiohttp.ClientSession) -> None:
 
 
 async def test_a_request_that_google_refuses_is_told_in_its_words(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     lonely = ModelRequest("t", MODEL, (Message("assistant", "Hi"),))
     async with gemini_server.serving() as stub:
@@ -407,7 +399,7 @@ async def test_a_request_that_google_refuses_is_told_in_its_words(
     ids=["says nothing", "sends a head", "opens an array", "drips comments", "drips blanks"],
 )
 async def test_the_first_token_is_not_waited_for_forever(
-    http: aiohttp.ClientSession, pieces: Iterable[bytes]
+    http: Http, pieces: Iterable[bytes]
 ) -> None:
     async with serving(pieces, after="hold") as stub:
         error = await refused(provider(http, stub.base_url, IMPATIENT))
@@ -417,7 +409,7 @@ async def test_the_first_token_is_not_waited_for_forever(
 
 
 @pytest.mark.parametrize("drop", [b"x", event({"usageMetadata": usage(9)})])
-async def test_a_slow_drip_is_no_next_token(http: aiohttp.ClientSession, drop: bytes) -> None:
+async def test_a_slow_drip_is_no_next_token(http: Http, drop: bytes) -> None:
     head = b"".join(HELLO) + (b"data: " if drop == b"x" else b"")
     async with serving(dripping(head, drop)) as stub:
         error = await refused(provider(http, stub.base_url, IMPATIENT))

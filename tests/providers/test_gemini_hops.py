@@ -5,7 +5,6 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 from google import genai
 from google.genai import types
@@ -32,6 +31,7 @@ from milepost.providers.gemini_seals import (
     sealed_text,
     sealed_thought,
 )
+from milepost.providers.http import Http
 from milepost.providers.scripted import Scripted
 from tests.stubs import gemini_server
 from tests.stubs.gemini_server import KEY, Chunk, answers, usage
@@ -55,12 +55,12 @@ HOPS = (
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
+async def http() -> AsyncIterator[Http]:
+    async with Http() as session:
         yield session
 
 
-async def replied(http: aiohttp.ClientSession, base_url: str) -> Reply:
+async def replied(http: Http, base_url: str) -> Reply:
     assembly = Assembly()
     async for delta in gemini(http, base_url=base_url, api_key=KEY).stream(REQUEST):
         assembly.feed(delta)
@@ -71,7 +71,7 @@ async def told(*hops: list[Delta | Exception]) -> list[Delta]:
     return [delta async for delta in Hops(Scripted(hops)).stream(REQUEST)]
 
 
-async def test_hops_are_one_reply_that_is_paid_for_each(http: aiohttp.ClientSession) -> None:
+async def test_hops_are_one_reply_that_is_paid_for_each(http: Http) -> None:
     async with gemini_server.serving(*HOPS) as stub:
         reply = await replied(http, stub.base_url)
 
@@ -81,7 +81,7 @@ async def test_hops_are_one_reply_that_is_paid_for_each(http: aiohttp.ClientSess
 
 
 async def test_each_hop_asks_the_same_and_says_where_the_last_one_ended(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with gemini_server.serving(*HOPS) as stub:
         await replied(http, stub.base_url)
@@ -91,7 +91,7 @@ async def test_each_hop_asks_the_same_and_says_where_the_last_one_ended(
     assert third == {**first, "continuationToken": TOKENS[1]}
 
 
-async def test_googles_own_client_makes_the_same_of_it(http: aiohttp.ClientSession) -> None:
+async def test_googles_own_client_makes_the_same_of_it(http: Http) -> None:
     async with gemini_server.serving(*HOPS) as stub:
         reply = await replied(http, stub.base_url)
         ours = stub.bodies

@@ -5,14 +5,13 @@ import codecs
 import socket
 import ssl
 import traceback
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohappyeyeballs import AddrInfoType
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -28,11 +27,11 @@ from milepost.core.model import (
 )
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
-from milepost.providers.endpoint import WHOLE_BODY_BYTES_MAX, Endpoint
+from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import STREAM_CUT
+from milepost.providers.http import Http
 from milepost.providers.openai import openai
 from milepost.providers.reading import Patience
-from milepost.providers.reuse import telling_reuse
 from tests.stubs import openai_server
 from tests.stubs.raw_server import SSE_HEAD, After, answer, chunk, dripping, event, serving
 
@@ -46,8 +45,8 @@ DONE = b"data: [DONE]\n\n"
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
+async def http() -> AsyncIterator[Http]:
+    async with Http() as session:
         yield session
 
 
@@ -64,16 +63,14 @@ async def refused(provider: Endpoint) -> ProviderError:
     return caught.value
 
 
-def provider(
-    http: aiohttp.ClientSession, base_url: str, patience: Patience | None = None
-) -> Endpoint:
+def provider(http: Http, base_url: str, patience: Patience | None = None) -> Endpoint:
     return openai(http, base_url=base_url, api_key=KEY, patience=patience)
 
 
 # --- Well-behaved ------------------------------------------------------------------------------
 
 
-async def test_a_tool_call_and_then_an_answer_are_streamed(http: aiohttp.ClientSession) -> None:
+async def test_a_tool_call_and_then_an_answer_are_streamed(http: Http) -> None:
     async with openai_server.serving(tokens=3) as base_url:
         openai = provider(http, base_url)
         first = await replied(openai)
@@ -94,19 +91,18 @@ async def test_a_tool_call_and_then_an_answer_are_streamed(http: aiohttp.ClientS
 
 @pytest.mark.parametrize("token_delay_s", [0, 0.002], ids=["at once", "in pieces"])
 async def test_calls_one_after_another_share_a_connection(token_delay_s: float) -> None:
-    connections: list[object] = []
+    connections: list[str] = []
 
-    async def count(*seen: object) -> None:
-        connections.append(seen)
+    async def count(host: str, port: int) -> Sequence[AddrInfoType]:
+        connections.append(host)
+        return await here(host, port)
 
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(count)
     async with (
         openai_server.serving(tokens=2, token_delay_s=token_delay_s) as base_url,
-        aiohttp.ClientSession(trace_configs=[trace]) as session,
+        Http(resolve=count) as http,
     ):
         for _ in range(3):
-            await replied(provider(session, base_url))
+            await replied(provider(http, base_url))
 
     assert len(connections) == 1
 
@@ -116,7 +112,7 @@ async def test_a_kept_connection_that_is_gone_is_replaced_unnoticed() -> None:
     head = SSE_HEAD.replace(b"connection: close", b"content-length: %d" % len(payload))
     async with (
         serving((head + payload,), after="drop") as stub,
-        aiohttp.ClientSession(trace_configs=[telling_reuse()]) as http,
+        Http() as http,
     ):
         texts = [(await replied(provider(http, stub.base_url))).text for _ in range(3)]
 
@@ -124,7 +120,7 @@ async def test_a_kept_connection_that_is_gone_is_replaced_unnoticed() -> None:
     assert len(stub.requests) == 3
 
 
-async def test_deltas_come_when_they_come_and_not_at_the_end(http: aiohttp.ClientSession) -> None:
+async def test_deltas_come_when_they_come_and_not_at_the_end(http: Http) -> None:
     async with serving(HELLO, after="hold") as stub:
         deltas = provider(http, stub.base_url).stream(QUESTION)
         first = await asyncio.wait_for(anext(deltas), 5)
@@ -133,7 +129,7 @@ async def test_deltas_come_when_they_come_and_not_at_the_end(http: aiohttp.Clien
     assert first == TextDelta("Hel")
 
 
-async def test_the_request_carries_the_key_and_our_name(http: aiohttp.ClientSession) -> None:
+async def test_the_request_carries_the_key_and_our_name(http: Http) -> None:
     async with serving((*HELLO, DONE)) as stub:
         await replied(provider(http, stub.base_url + "/"))
 
@@ -144,7 +140,7 @@ async def test_the_request_carries_the_key_and_our_name(http: aiohttp.ClientSess
     assert heard.body["model"] == "stub-model"
 
 
-async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -> None:
+async def test_a_server_without_keys_is_sent_none(http: Http) -> None:
     async with serving((*HELLO, DONE)) as stub:
         await replied(openai(http, base_url=stub.base_url, api_key=None))
 
@@ -152,7 +148,7 @@ async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -
 
 
 async def test_the_bound_on_tokens_has_the_name_that_the_server_knows(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     request = ModelRequest("tenant", "stub-model", QUESTION.messages, tokens_max=5)
     async with serving((*HELLO, DONE)) as stub:
@@ -169,30 +165,19 @@ async def test_the_bound_on_tokens_has_the_name_that_the_server_knows(
     assert stub.requests[1].body["max_completion_tokens"] == 5
 
 
-class EverythingIsHere(AbstractResolver):
-    """Finds every host on this machine."""
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        here = ResolveResult(
-            hostname=host, host="127.0.0.1", port=port, family=family, proto=0, flags=0
-        )
-        return [here]
-
-    async def close(self) -> None:
-        pass
+async def here(_: str, port: int) -> Sequence[AddrInfoType]:
+    """Find every host on this machine."""
+    return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))]
 
 
 async def heard_by(host: str, request: ModelRequest) -> dict[str, object]:
     """Return the body that a vendor's host gets."""
-    connector = aiohttp.TCPConnector(resolver=EverythingIsHere())
     async with (
         serving((*HELLO, DONE)) as stub,
-        aiohttp.ClientSession(connector=connector) as session,
+        Http(resolve=here) as http,
     ):
         base_url = stub.base_url.replace("127.0.0.1", host)
-        await replied(provider(session, base_url), request)
+        await replied(provider(http, base_url), request)
     return stub.requests[0].body
 
 
@@ -220,7 +205,7 @@ async def test_reasoning_goes_back_to_those_who_insist_on_it_and_to_nobody_else(
 
 
 async def test_a_server_may_be_given_reasoning_back_under_its_own_name(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     call = {"index": 0, "id": "call_7", "function": {"name": "add", "arguments": "{}"}}
     thinking = (SSE_HEAD, chunk({"reasoning": "Let me add."}), chunk({"tool_calls": [call]}))
@@ -234,8 +219,8 @@ async def test_a_server_may_be_given_reasoning_back_under_its_own_name(
     assert sent[1]["reasoning"] == "Let me add."
 
 
-async def test_a_long_conversation_is_sent_whole(http: aiohttp.ClientSession) -> None:
-    story = "x" * (WHOLE_BODY_BYTES_MAX + 1)
+async def test_a_long_conversation_is_sent_whole(http: Http) -> None:
+    story = "x" * 2_000_000
     async with serving((*HELLO, DONE)) as stub:
         await replied(
             provider(http, stub.base_url),
@@ -246,7 +231,7 @@ async def test_a_long_conversation_is_sent_whole(http: aiohttp.ClientSession) ->
 
 
 async def test_where_the_server_counts_no_tokens_they_are_estimated(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((*HELLO, chunk({}, "stop"), DONE)) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -268,7 +253,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     ids=["as documented", "without the end mark", "without a line end", "without a reason"],
 )
 async def test_every_ending_that_servers_are_known_for_is_an_end(
-    http: aiohttp.ClientSession, ending: tuple[bytes, ...]
+    http: Http, ending: tuple[bytes, ...]
 ) -> None:
     async with serving((*HELLO, *ending)) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -278,7 +263,7 @@ async def test_every_ending_that_servers_are_known_for_is_an_end(
 
 @pytest.mark.parametrize("left", [b'data: {"usage":{}', b"data: {", b"da"])
 async def test_a_line_that_broke_off_after_the_reason_to_stop_loses_nothing(
-    http: aiohttp.ClientSession, left: bytes
+    http: Http, left: bytes
 ) -> None:
     async with serving((*HELLO, chunk({}, "stop"), left)) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -287,7 +272,7 @@ async def test_a_line_that_broke_off_after_the_reason_to_stop_loses_nothing(
 
 
 async def test_a_line_that_broke_off_behind_a_brace_is_a_stream_that_did(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((*HELLO, b'data: {"choices":[{"delta":{}')) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -295,14 +280,14 @@ async def test_a_line_that_broke_off_behind_a_brace_is_a_stream_that_did(
     assert error.code == STREAM_CUT
 
 
-async def test_a_mark_of_the_byte_order_hides_no_event(http: aiohttp.ClientSession) -> None:
+async def test_a_mark_of_the_byte_order_hides_no_event(http: Http) -> None:
     async with serving((SSE_HEAD + codecs.BOM_UTF8 + b"".join(HELLO[1:]), DONE)) as stub:
         reply = await replied(provider(http, stub.base_url))
 
     assert reply.text == "Hello"
 
 
-async def test_a_page_in_place_of_a_stream_is_shown(http: aiohttp.ClientSession) -> None:
+async def test_a_page_in_place_of_a_stream_is_shown(http: Http) -> None:
     page = answer("200 OK", b"<!doctype html>\n<title>Welcome</title>\n")
     async with serving((page,)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -310,7 +295,7 @@ async def test_a_page_in_place_of_a_stream_is_shown(http: aiohttp.ClientSession)
     assert "a plain answer where a stream was asked for: <!doctype html> <title>Wel" in str(error)
 
 
-async def test_an_answer_that_is_no_http_gives_no_key_away(http: aiohttp.ClientSession) -> None:
+async def test_an_answer_that_is_no_http_gives_no_key_away(http: Http) -> None:
     async with serving((f"HTTP/1.1 2x0 {KEY}\r\n\r\n".encode(),)) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -319,7 +304,7 @@ async def test_an_answer_that_is_no_http_gives_no_key_away(http: aiohttp.ClientS
 
 
 async def test_a_connection_lost_after_the_reason_to_stop_loses_nothing(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((*HELLO, chunk({}, "stop")), after="abort") as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -333,7 +318,7 @@ async def test_a_connection_lost_after_the_reason_to_stop_loses_nothing(
     ids=["a reason alone", "a reason with the last token"],
 )
 async def test_a_server_that_never_hangs_up_is_not_waited_for(
-    http: aiohttp.ClientSession, pieces: tuple[bytes, ...]
+    http: Http, pieces: tuple[bytes, ...]
 ) -> None:
     patience = Patience(first_s=30, between_s=30, tail_s=0.05)
     async with serving(pieces, after="hold") as stub:
@@ -343,7 +328,7 @@ async def test_a_server_that_never_hangs_up_is_not_waited_for(
     assert reply.text == "Hello"
 
 
-async def test_what_stays_open_after_the_end_mark_is_closed(http: aiohttp.ClientSession) -> None:
+async def test_what_stays_open_after_the_end_mark_is_closed(http: Http) -> None:
     async with serving((*HELLO, DONE), after="hold") as stub:
         reply = await replied(provider(http, stub.base_url))
         await asyncio.wait_for(stub.hung_up.wait(), 5)
@@ -351,7 +336,7 @@ async def test_what_stays_open_after_the_end_mark_is_closed(http: aiohttp.Client
     assert reply.text == "Hello"
 
 
-async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) -> None:
+async def test_leaving_early_closes_the_connection(http: Http) -> None:
     async with serving(HELLO, after="hold") as stub:
         deltas = provider(http, stub.base_url).stream(QUESTION)
         await anext(deltas)
@@ -360,7 +345,7 @@ async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) 
         await asyncio.wait_for(stub.hung_up.wait(), 5)
 
 
-async def test_a_cancelled_call_closes_the_connection(http: aiohttp.ClientSession) -> None:
+async def test_a_cancelled_call_closes_the_connection(http: Http) -> None:
     async with serving(HELLO, after="hold") as stub:
         said = asyncio.Event()
 
@@ -381,9 +366,7 @@ async def test_a_cancelled_call_closes_the_connection(http: aiohttp.ClientSessio
 
 
 @pytest.mark.parametrize("after", ["close", "abort"])
-async def test_a_stream_cut_in_the_middle_is_worth_a_retry(
-    http: aiohttp.ClientSession, after: After
-) -> None:
+async def test_a_stream_cut_in_the_middle_is_worth_a_retry(http: Http, after: After) -> None:
     async with serving(HELLO, after=after) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -391,7 +374,7 @@ async def test_a_stream_cut_in_the_middle_is_worth_a_retry(
 
 
 async def test_a_stream_cut_in_the_middle_of_a_chunk_is_worth_a_retry(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     head = SSE_HEAD.replace(b"connection: close", b"transfer-encoding: chunked")
     async with serving((head, b"ff\r\n" + chunk({"content": "Hel"}))) as stub:
@@ -402,7 +385,7 @@ async def test_a_stream_cut_in_the_middle_of_a_chunk_is_worth_a_retry(
 
 @pytest.mark.parametrize("after", ["close", "abort"])
 async def test_a_stream_cut_in_the_middle_of_an_event_is_worth_a_retry(
-    http: aiohttp.ClientSession, after: After
+    http: Http, after: After
 ) -> None:
     async with serving((*HELLO, chunk({"content": "!"})[:-9]), after=after) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -410,14 +393,14 @@ async def test_a_stream_cut_in_the_middle_of_an_event_is_worth_a_retry(
     assert (error.code, error.retryable) == ("provider_stream_cut", True)
 
 
-async def test_an_empty_answer_is_no_answer(http: aiohttp.ClientSession) -> None:
+async def test_an_empty_answer_is_no_answer(http: Http) -> None:
     async with serving((SSE_HEAD,)) as stub:
         error = await refused(provider(http, stub.base_url))
 
     assert error.code == "provider_stream_cut"
 
 
-async def test_garbage_instead_of_an_event_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_garbage_instead_of_an_event_is_an_error(http: Http) -> None:
     async with serving((*HELLO, b"data: \x00\xff{{{\n\n", DONE)) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -425,7 +408,7 @@ async def test_garbage_instead_of_an_event_is_an_error(http: aiohttp.ClientSessi
     assert "sent an event that is no JSON" in str(error)
 
 
-async def test_garbage_between_events_is_skipped(http: aiohttp.ClientSession) -> None:
+async def test_garbage_between_events_is_skipped(http: Http) -> None:
     noise = b": ping\n\nevent: message\nid: 7\n\x00\xff\xfe\n\r\n"
     async with serving((SSE_HEAD, noise, *HELLO[1:], noise, DONE)) as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -434,7 +417,7 @@ async def test_garbage_between_events_is_skipped(http: aiohttp.ClientSession) ->
 
 
 async def test_a_line_of_10_megabytes_is_refused_long_before_its_end(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     pieces = (*HELLO, b"data: ", *[b"x" * 1_048_576] * 10)
     async with serving(pieces, after="hold") as stub:
@@ -445,7 +428,7 @@ async def test_a_line_of_10_megabytes_is_refused_long_before_its_end(
     assert "a line of more than" in str(error)
 
 
-async def test_an_error_inside_of_a_stream_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_an_error_inside_of_a_stream_is_an_error(http: Http) -> None:
     inside = event({"error": {"message": f"overloaded, {KEY}", "code": 503}})
     async with serving((*HELLO, inside)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -454,7 +437,7 @@ async def test_an_error_inside_of_a_stream_is_an_error(http: aiohttp.ClientSessi
     assert "answered 503: overloaded, [key]" in str(error)
 
 
-async def test_a_plain_error_with_status_200_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_a_plain_error_with_status_200_is_an_error(http: Http) -> None:
     body = b'{"error": {"message": "no such model", "type": "invalid_request_error"}}'
     async with serving((answer("200 OK", body, "content-type: application/json"),)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -462,7 +445,7 @@ async def test_a_plain_error_with_status_200_is_an_error(http: aiohttp.ClientSes
     assert (error.code, error.retryable) == ("provider_bad_request", False)
 
 
-async def test_a_plain_answer_instead_of_a_stream_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_a_plain_answer_instead_of_a_stream_is_an_error(http: Http) -> None:
     body = b'{"choices": [{"message": {"content": "Hello"}}]}'
     async with serving((answer("200 OK", body),)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -470,7 +453,7 @@ async def test_a_plain_answer_instead_of_a_stream_is_an_error(http: aiohttp.Clie
     assert "a plain answer where a stream was asked for" in str(error)
 
 
-async def test_a_server_that_does_not_speak_http_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_a_server_that_does_not_speak_http_is_an_error(http: Http) -> None:
     async with serving((b"220 mail.example.com ESMTP\r\n",)) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -486,7 +469,7 @@ async def test_a_server_that_does_not_speak_http_is_an_error(http: aiohttp.Clien
     ids=["says nothing", "sends a head", "only greets", "drips comments"],
 )
 async def test_the_first_token_is_not_waited_for_forever(
-    http: aiohttp.ClientSession, pieces: Iterable[bytes]
+    http: Http, pieces: Iterable[bytes]
 ) -> None:
     async with serving(pieces, after="hold") as stub:
         error = await refused(provider(http, stub.base_url, IMPATIENT))
@@ -501,7 +484,7 @@ async def test_the_first_token_is_not_waited_for_forever(
     [HELLO, dripping(b"".join(HELLO), b": wait\n\n"), dripping(b"".join(HELLO), b"x")],
     ids=["falls silent", "drips comments", "drips a line"],
 )
-async def test_nor_is_the_next(http: aiohttp.ClientSession, pieces: Iterable[bytes]) -> None:
+async def test_nor_is_the_next(http: Http, pieces: Iterable[bytes]) -> None:
     patience = Patience(first_s=5, between_s=0.05, tail_s=0.05)
     async with serving(pieces, after="hold") as stub:
         error = await refused(provider(http, stub.base_url, patience))
@@ -513,7 +496,7 @@ async def test_nor_is_the_next(http: aiohttp.ClientSession, pieces: Iterable[byt
     )
 
 
-async def test_a_slow_reader_is_not_the_vendors_fault(http: aiohttp.ClientSession) -> None:
+async def test_a_slow_reader_is_not_the_vendors_fault(http: Http) -> None:
     loop = asyncio.get_running_loop()
     patience = Patience(first_s=5, between_s=0.2, tail_s=0.2)
     async with serving((*HELLO, chunk({}, "stop"), DONE)) as stub:
@@ -531,7 +514,7 @@ async def test_a_slow_reader_is_not_the_vendors_fault(http: aiohttp.ClientSessio
 # --- Refused -----------------------------------------------------------------------------------
 
 
-async def test_a_rate_limit_says_when_to_come_back(http: aiohttp.ClientSession) -> None:
+async def test_a_rate_limit_says_when_to_come_back(http: Http) -> None:
     body = b'{"error": {"message": "Too fast"}}'
     too_fast = answer("429 Too Many Requests", body, "retry-after: 7", "Retry-After-Ms: 1500")
     async with serving((too_fast,)) as stub:
@@ -544,7 +527,7 @@ async def test_a_rate_limit_says_when_to_come_back(http: aiohttp.ClientSession) 
     )
 
 
-async def test_a_refused_key_is_not_repeated(http: aiohttp.ClientSession) -> None:
+async def test_a_refused_key_is_not_repeated(http: Http) -> None:
     body = f"Incorrect API key provided: {KEY}".encode()
     async with serving((answer("401 Unauthorized", body),)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -553,7 +536,7 @@ async def test_a_refused_key_is_not_repeated(http: aiohttp.ClientSession) -> Non
     assert KEY not in str(error)
 
 
-async def test_a_redirect_is_not_followed_with_our_key(http: aiohttp.ClientSession) -> None:
+async def test_a_redirect_is_not_followed_with_our_key(http: Http) -> None:
     async with serving((*HELLO, DONE)) as other:
         moved = answer("307 Temporary Redirect", b"", f"location: {other.base_url}")
         async with serving((moved,)) as stub:
@@ -564,7 +547,7 @@ async def test_a_redirect_is_not_followed_with_our_key(http: aiohttp.ClientSessi
     assert other.requests == []
 
 
-async def test_an_error_that_never_ends_is_cut(http: aiohttp.ClientSession) -> None:
+async def test_an_error_that_never_ends_is_cut(http: Http) -> None:
     head = b"HTTP/1.1 500 Oh\r\nconnection: close\r\n\r\n"
     async with serving(dripping(head, b"x" * 10_000)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -573,7 +556,7 @@ async def test_an_error_that_never_ends_is_cut(http: aiohttp.ClientSession) -> N
     assert (error.code, error.retryable) == ("provider_overloaded", True)
 
 
-async def test_an_error_that_breaks_off_keeps_its_status(http: aiohttp.ClientSession) -> None:
+async def test_an_error_that_breaks_off_keeps_its_status(http: Http) -> None:
     broken = b"HTTP/1.1 503 Busy\r\ncontent-length: 100\r\n\r\nToo bu"
     async with serving((broken,)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -582,7 +565,7 @@ async def test_an_error_that_breaks_off_keeps_its_status(http: aiohttp.ClientSes
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_not_tried_again(
-    http: aiohttp.ClientSession, tmp_path: Path
+    http: Http, tmp_path: Path
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(self_signed(tmp_path))
@@ -617,9 +600,7 @@ def self_signed(folder: Path) -> Path:
     return file
 
 
-async def test_nobody_at_the_address_is_unreachable(
-    http: aiohttp.ClientSession, unused_tcp_port: int
-) -> None:
+async def test_nobody_at_the_address_is_unreachable(http: Http, unused_tcp_port: int) -> None:
     error = await refused(provider(http, f"http://127.0.0.1:{unused_tcp_port}/v1"))
 
     assert (error.code, error.retryable) == ("provider_unreachable", True)
@@ -628,7 +609,7 @@ async def test_nobody_at_the_address_is_unreachable(
 async def test_a_connection_dropped_before_the_answer_is_unreachable_and_asked_no_more() -> None:
     async with (
         serving((), after="abort") as stub,
-        aiohttp.ClientSession(trace_configs=[telling_reuse()]) as http,
+        Http() as http,
     ):
         error = await refused(provider(http, stub.base_url))
 
@@ -643,9 +624,7 @@ async def test_a_connection_dropped_before_the_answer_is_unreachable_and_asked_n
     "base_url",
     ["", "localhost:8080/v1", "ftp://127.0.0.1/v1", "http:///v1", "http://[::1", "http://a..b/v1"],
 )
-async def test_an_address_that_is_none_is_refused_at_once(
-    http: aiohttp.ClientSession, base_url: str
-) -> None:
+async def test_an_address_that_is_none_is_refused_at_once(http: Http, base_url: str) -> None:
     with pytest.raises(ConfigurationError, match="base URL of provider openai"):
         openai(http, base_url=base_url, api_key=None)
 
@@ -654,7 +633,7 @@ async def test_an_address_that_is_none_is_refused_at_once(
     "key", ["sk-secret\n", "sk secret", "sk-s\N{LATIN SMALL LETTER E WITH ACUTE}"]
 )
 async def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(
-    http: aiohttp.ClientSession, key: str
+    http: Http, key: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="API key of provider openai") as caught:
         openai(http, base_url="http://127.0.0.1/v1", api_key=key)

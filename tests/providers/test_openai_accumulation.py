@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import aiohttp
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -14,6 +13,7 @@ from milepost.core.model import ModelRequest, Reply
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.failures import Failures
+from milepost.providers.http import Http
 from milepost.providers.openai import openai
 from milepost.providers.openai_chunks import Chunks
 from milepost.providers.payload import TOKENS_MAX
@@ -133,7 +133,7 @@ async def test_both_hear_the_same_from_one_server() -> None:
     assembly = Assembly()
     async with (
         openai_server.serving(tokens=5) as base_url,
-        aiohttp.ClientSession() as http,
+        Http() as http,
         client_of(base_url) as client,
     ):
         async for delta in openai(http, base_url=base_url, api_key=None).stream(request):

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 
 from milepost.core.errors import ProviderError
@@ -11,6 +10,7 @@ from milepost.core.messages import Image, Message
 from milepost.core.model import ModelRequest, Reply, RequestedCall
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
+from milepost.providers.http import Http
 from milepost.providers.openai import openai
 from tests.stubs.raw_server import SSE_HEAD, answer, event, serving
 
@@ -21,8 +21,8 @@ AGAIN = {"name": "add", "arguments": '{"a":1,"b":1}'}
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
+async def http() -> AsyncIterator[Http]:
+    async with Http() as session:
         yield session
 
 
@@ -47,7 +47,7 @@ def usage_chunk(prompt: int, completion: int) -> bytes:
 
 
 async def heard(
-    http: aiohttp.ClientSession, *pieces: bytes, message: Message | None = None
+    http: Http, *pieces: bytes, message: Message | None = None
 ) -> tuple[Reply, dict[str, Any]]:
     """Return the reply that `pieces` add up to, and the body that asked for it."""
     request = ModelRequest("t", "qwen3:8b", (message or Message("user", "Hi"),))
@@ -59,7 +59,7 @@ async def heard(
 
 
 async def test_a_whole_answer_comes_with_its_reason_in_one_chunk(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     reply, _ = await heard(
         http, SSE_HEAD, chunk({"content": "Hello."}, "stop"), usage_chunk(26, 3), DONE
@@ -82,7 +82,7 @@ async def test_a_whole_answer_comes_with_its_reason_in_one_chunk(
     ids=["as documented", "one index", "no index", "no id", "one index, no id", "neither"],
 )
 async def test_whole_calls_are_told_apart_whatever_they_lack(
-    http: aiohttp.ClientSession,
+    http: Http,
     first: dict[str, Any],
     second: dict[str, Any],
     ids: tuple[str, str],
@@ -107,7 +107,7 @@ async def test_whole_calls_are_told_apart_whatever_they_lack(
         assert reply.finish_reason == "tool_calls"
 
 
-async def test_several_calls_may_come_in_one_chunk(http: aiohttp.ClientSession) -> None:
+async def test_several_calls_may_come_in_one_chunk(http: Http) -> None:
     both = [{"index": n, "function": function} for n, function in enumerate((ADD, LOOK))]
 
     reply, _ = await heard(http, SSE_HEAD, chunk({"tool_calls": both}, "tool_calls"), DONE)
@@ -115,7 +115,7 @@ async def test_several_calls_may_come_in_one_chunk(http: aiohttp.ClientSession) 
     assert [call.name for call in reply.calls] == ["add", "look"]
 
 
-async def test_arguments_may_come_as_an_object(http: aiohttp.ClientSession) -> None:
+async def test_arguments_may_come_as_an_object(http: Http) -> None:
     call = {"function": {"name": "add", "arguments": {"a": 17, "b": 25}}}
 
     reply, _ = await heard(http, SSE_HEAD, chunk({"tool_calls": [call]}, "stop"), DONE)
@@ -123,7 +123,7 @@ async def test_arguments_may_come_as_an_object(http: aiohttp.ClientSession) -> N
     assert reply.calls == (RequestedCall("", "add", '{"a":17,"b":25}'),)
 
 
-async def test_thoughts_have_a_field_of_their_own(http: aiohttp.ClientSession) -> None:
+async def test_thoughts_have_a_field_of_their_own(http: Http) -> None:
     reply, _ = await heard(
         http,
         SSE_HEAD,
@@ -139,7 +139,7 @@ async def test_thoughts_have_a_field_of_their_own(http: aiohttp.ClientSession) -
 
 
 async def test_what_only_keeps_the_connection_alive_is_nothing(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     reply, _ = await heard(
         http,
@@ -155,7 +155,7 @@ async def test_what_only_keeps_the_connection_alive_is_nothing(
     assert reply.text == "Hello."
 
 
-async def test_a_picture_goes_as_the_data_that_it_takes(http: aiohttp.ClientSession) -> None:
+async def test_a_picture_goes_as_the_data_that_it_takes(http: Http) -> None:
     message = Message("user", "What is it?", images=(Image("data:image/png;base64,iVBORw0KGgo="),))
 
     _, body = await heard(http, SSE_HEAD, chunk({}, "stop"), DONE, message=message)
@@ -167,7 +167,7 @@ async def test_a_picture_goes_as_the_data_that_it_takes(http: aiohttp.ClientSess
 
 
 async def test_a_picture_that_it_would_have_to_fetch_is_refused_in_its_words(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     message = Message("user", "What is it?", images=(Image("https://example.com/a.png"),))
     refusal = b'{"error":{"message":"invalid image input","type":"invalid_request_error"}}'
@@ -179,7 +179,7 @@ async def test_a_picture_that_it_would_have_to_fetch_is_refused_in_its_words(
 
 
 async def test_a_model_that_dies_in_the_middle_leaves_a_stream_without_end(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     """It then says nothing of what went wrong, in an empty chunk."""
     with pytest.raises(ProviderError) as caught:

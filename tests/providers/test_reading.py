@@ -3,11 +3,11 @@
 import asyncio
 from typing import cast
 
-import aiohttp
 import pytest
 
 from milepost.core.errors import ProviderError
 from milepost.providers.failures import Failures
+from milepost.providers.http_connection import Answer
 from milepost.providers.openai_chunks import Chunks
 from milepost.providers.reading import Patience, Reading
 
@@ -16,10 +16,7 @@ FAILURES = Failures("vendor", None)
 
 
 class Flood:
-    """A response that has more of nothing at once, whenever it is read."""
-
-    def __init__(self) -> None:
-        self.content = self
+    """An answer that has more of nothing at once, whenever it is read."""
 
     async def readany(self) -> bytes:
         """Return a comment."""
@@ -33,7 +30,7 @@ async def test_a_flood_of_nothing_leaves_the_others_their_turn() -> None:
     loop = asyncio.get_running_loop()
     turn = asyncio.Event()
     reading = Reading(
-        cast("aiohttp.ClientResponse", Flood()), Chunks(FAILURES), FAILURES, IMPATIENT,
+        cast("Answer", Flood()), Chunks(FAILURES), FAILURES, IMPATIENT,
         first_deadline=loop.time() + IMPATIENT.first_s,
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 
@@ -14,6 +13,7 @@ from milepost.core.model import ModelRequest, Reply, RequestedCall, TextDelta
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.endpoint import Endpoint
+from milepost.providers.http import Http
 from milepost.providers.reading import Patience
 from milepost.providers.responses import responses
 from tests.stubs import responses_server
@@ -43,14 +43,12 @@ CUT = (SSE_HEAD, *until("response.output_text.delta", HELLO))
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
+async def http() -> AsyncIterator[Http]:
+    async with Http() as session:
         yield session
 
 
-def provider(
-    http: aiohttp.ClientSession, base_url: str, patience: Patience | None = None
-) -> Endpoint:
+def provider(http: Http, base_url: str, patience: Patience | None = None) -> Endpoint:
     return responses(http, base_url=base_url, api_key=KEY, patience=patience)
 
 
@@ -72,7 +70,7 @@ async def refused(provider: Endpoint, request: ModelRequest = QUESTION) -> Provi
 
 @pytest.mark.parametrize("token_delay_s", [0, 0.002], ids=["at once", "in pieces"])
 async def test_a_thought_a_tool_call_and_then_an_answer_are_streamed(
-    http: aiohttp.ClientSession, token_delay_s: float
+    http: Http, token_delay_s: float
 ) -> None:
     async with responses_server.serving(tokens=3, token_delay_s=token_delay_s) as base_url:
         openai = provider(http, base_url)
@@ -94,7 +92,7 @@ async def test_a_thought_a_tool_call_and_then_an_answer_are_streamed(
 
 
 async def test_a_thought_comes_back_to_the_provider_that_had_it_and_to_no_other(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with responses_server.serving(tokens=1) as base_url:
         reply = await replied(provider(http, base_url))
@@ -112,7 +110,7 @@ async def test_a_thought_comes_back_to_the_provider_that_had_it_and_to_no_other(
     assert [item["type"] for item in sent[1]] == ["function_call"]
 
 
-async def test_the_request_goes_to_its_own_path_with_the_key(http: aiohttp.ClientSession) -> None:
+async def test_the_request_goes_to_its_own_path_with_the_key(http: Http) -> None:
     async with serving((SSE_HEAD, *HELLO)) as stub:
         await replied(provider(http, stub.base_url + "/"))
 
@@ -122,7 +120,7 @@ async def test_the_request_goes_to_its_own_path_with_the_key(http: aiohttp.Clien
     assert (heard.body["store"], heard.body["stream"]) == (False, True)
 
 
-async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -> None:
+async def test_a_server_without_keys_is_sent_none(http: Http) -> None:
     async with serving((SSE_HEAD, *HELLO)) as stub:
         await replied(responses(http, base_url=stub.base_url, api_key=None))
 
@@ -130,7 +128,7 @@ async def test_a_server_without_keys_is_sent_none(http: aiohttp.ClientSession) -
 
 
 async def test_summaries_of_thoughts_are_asked_for_when_they_are_wanted(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((SSE_HEAD, *HELLO)) as stub:
         await replied(
@@ -141,7 +139,7 @@ async def test_summaries_of_thoughts_are_asked_for_when_they_are_wanted(
 
 
 async def test_an_agent_is_called_as_a_tool_under_a_name_that_the_vendor_takes(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     called = ToolCall("call_1_0", "agent:a", {})
     request = ModelRequest("tenant", "m", (Message("assistant", calls=(called,)),))
@@ -157,7 +155,7 @@ async def test_an_agent_is_called_as_a_tool_under_a_name_that_the_vendor_takes(
     assert [call.name for call in reply.calls] == ["agent:a"]
 
 
-async def test_deltas_come_when_they_come_and_not_at_the_end(http: aiohttp.ClientSession) -> None:
+async def test_deltas_come_when_they_come_and_not_at_the_end(http: Http) -> None:
     async with serving(CUT, after="hold") as stub:
         deltas = provider(http, stub.base_url).stream(QUESTION)
         first = await asyncio.wait_for(anext(deltas), 5)
@@ -167,7 +165,7 @@ async def test_deltas_come_when_they_come_and_not_at_the_end(http: aiohttp.Clien
 
 
 async def test_where_the_server_counts_no_tokens_they_are_estimated(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     script = Script()
     script.message("Hello")
@@ -178,7 +176,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
 
 
 async def test_a_server_that_says_neither_indices_nor_numbers_is_understood(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     """As llama.cpp's does."""
     item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "add"}
@@ -208,7 +206,7 @@ async def test_a_server_that_says_neither_indices_nor_numbers_is_understood(
 
 
 async def test_stop_sequences_are_refused_before_anybody_is_asked(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     request = ModelRequest("tenant", "m", QUESTION.messages, stop=("END",))
     async with serving((SSE_HEAD, *HELLO)) as stub:
@@ -222,7 +220,7 @@ async def test_stop_sequences_are_refused_before_anybody_is_asked(
 
 
 async def test_a_server_that_never_hangs_up_is_not_waited_for(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((SSE_HEAD, *HELLO), after="hold") as stub:
         reply = await asyncio.wait_for(replied(provider(http, stub.base_url)), 10)
@@ -232,7 +230,7 @@ async def test_a_server_that_never_hangs_up_is_not_waited_for(
 
 
 async def test_a_connection_lost_after_the_last_event_loses_nothing(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((SSE_HEAD, *HELLO), after="abort") as stub:
         reply = await replied(provider(http, stub.base_url))
@@ -240,7 +238,7 @@ async def test_a_connection_lost_after_the_last_event_loses_nothing(
     assert reply.text == "Hello"
 
 
-async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) -> None:
+async def test_leaving_early_closes_the_connection(http: Http) -> None:
     async with serving(CUT, after="hold") as stub:
         deltas = provider(http, stub.base_url).stream(QUESTION)
         await anext(deltas)
@@ -257,7 +255,7 @@ async def test_leaving_early_closes_the_connection(http: aiohttp.ClientSession) 
     "last", ["response.created", "response.output_text.delta", "response.output_item.done"]
 )
 async def test_a_stream_cut_anywhere_before_its_end_is_worth_a_retry(
-    http: aiohttp.ClientSession, last: str, after: After
+    http: Http, last: str, after: After
 ) -> None:
     async with serving((SSE_HEAD, *until(last, HELLO)), after=after) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -266,7 +264,7 @@ async def test_a_stream_cut_anywhere_before_its_end_is_worth_a_retry(
 
 
 async def test_a_stream_cut_in_the_middle_of_an_event_is_worth_a_retry(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     async with serving((*CUT, b'event: x\ndata: {"type":"respo'), after="abort") as stub:
         error = await refused(provider(http, stub.base_url))
@@ -274,7 +272,7 @@ async def test_a_stream_cut_in_the_middle_of_an_event_is_worth_a_retry(
     assert (error.code, error.retryable) == ("provider_stream_cut", True)
 
 
-async def test_garbage_instead_of_an_event_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_garbage_instead_of_an_event_is_an_error(http: Http) -> None:
     async with serving((*CUT, b"data: \x00\xff{{{\n\n")) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -282,7 +280,7 @@ async def test_garbage_instead_of_an_event_is_an_error(http: aiohttp.ClientSessi
     assert "sent an event that is no JSON" in str(error)
 
 
-async def test_garbage_between_events_is_skipped(http: aiohttp.ClientSession) -> None:
+async def test_garbage_between_events_is_skipped(http: Http) -> None:
     noise = b": ping\n\nevent: response.failed\nid: 7\n\x00\xff\xfe\n\r\n"
     pieces = (piece for event in HELLO for piece in (noise, event))
     async with serving((SSE_HEAD, *pieces)) as stub:
@@ -292,7 +290,7 @@ async def test_garbage_between_events_is_skipped(http: aiohttp.ClientSession) ->
 
 
 async def test_a_line_of_10_megabytes_is_refused_long_before_its_end(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     pieces = (*CUT, b"data: ", *[b"x" * 1_048_576] * 10)
     async with serving(pieces, after="hold") as stub:
@@ -303,7 +301,7 @@ async def test_a_line_of_10_megabytes_is_refused_long_before_its_end(
     assert "a line of more than" in str(error)
 
 
-async def test_a_wrong_index_leads_no_call_astray(http: aiohttp.ClientSession) -> None:
+async def test_a_wrong_index_leads_no_call_astray(http: Http) -> None:
     script = Script()
     script.message("Hm.")
     script.calls(("add", ['{"a":1}']), ("look", ['{"b":2}']))
@@ -318,7 +316,7 @@ async def test_a_wrong_index_leads_no_call_astray(http: aiohttp.ClientSession) -
     assert reply.text == "Hm."
 
 
-async def test_two_calls_of_one_id_stay_two(http: aiohttp.ClientSession) -> None:
+async def test_two_calls_of_one_id_stay_two(http: Http) -> None:
     script = Script()
     script.calls(("add", ['{"a":', "1}"]), ("add", ['{"a":', "1}"]), call_id="call_same")
     same = [orjson.dumps(event).replace(b'"fc_1"', b'"fc_0"') for event in script.end()]
@@ -339,9 +337,7 @@ async def test_two_calls_of_one_id_stay_two(http: aiohttp.ClientSession) -> None
     ],
     ids=["an event", "a reply"],
 )
-async def test_an_error_inside_of_a_stream_is_an_error(
-    http: aiohttp.ClientSession, failing: dict[str, Any]
-) -> None:
+async def test_an_error_inside_of_a_stream_is_an_error(http: Http, failing: dict[str, Any]) -> None:
     async with serving((*CUT, b"data: %b\n\n" % orjson.dumps(failing))) as stub:
         error = await refused(provider(http, stub.base_url))
 
@@ -349,7 +345,7 @@ async def test_an_error_inside_of_a_stream_is_an_error(
     assert "answered 500: overloaded, [key]" in str(error)
 
 
-async def test_a_plain_error_with_status_200_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_a_plain_error_with_status_200_is_an_error(http: Http) -> None:
     body = b'{"error": {"message": "no such model", "type": "invalid_request_error"}}'
     async with serving((answer("200 OK", body, "content-type: application/json"),)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -357,7 +353,7 @@ async def test_a_plain_error_with_status_200_is_an_error(http: aiohttp.ClientSes
     assert (error.code, error.retryable) == ("provider_bad_request", False)
 
 
-async def test_a_plain_answer_instead_of_a_stream_is_an_error(http: aiohttp.ClientSession) -> None:
+async def test_a_plain_answer_instead_of_a_stream_is_an_error(http: Http) -> None:
     body = b'{"object": "response", "output": []}'
     async with serving((answer("200 OK", body),)) as stub:
         error = await refused(provider(http, stub.base_url))
@@ -366,7 +362,7 @@ async def test_a_plain_answer_instead_of_a_stream_is_an_error(http: aiohttp.Clie
 
 
 async def test_a_request_that_is_too_much_waits_as_long_as_it_is_told(
-    http: aiohttp.ClientSession,
+    http: Http,
 ) -> None:
     body = b'{"error": {"message": "slow down", "code": "rate_limit_exceeded"}}'
     headers = ("retry-after-ms: 1500", "x-request-id: req_7")
@@ -395,7 +391,7 @@ CREATED = until("response.in_progress", HELLO)
     ids=["says nothing", "sends a head", "only begins", "drips comments", "drips progress"],
 )
 async def test_the_first_token_is_not_waited_for_forever(
-    http: aiohttp.ClientSession, pieces: Iterable[bytes]
+    http: Http, pieces: Iterable[bytes]
 ) -> None:
     async with serving(pieces, after="hold") as stub:
         error = await refused(provider(http, stub.base_url, IMPATIENT))
@@ -404,7 +400,7 @@ async def test_the_first_token_is_not_waited_for_forever(
     assert (error.code, error.retryable) == ("provider_timeout", True)
 
 
-async def test_the_next_token_is_not_waited_for_forever(http: aiohttp.ClientSession) -> None:
+async def test_the_next_token_is_not_waited_for_forever(http: Http) -> None:
     patience = Patience(first_s=30, between_s=0.05, tail_s=30)
     async with serving(CUT, after="hold") as stub:
         error = await refused(provider(http, stub.base_url, patience))
@@ -413,7 +409,7 @@ async def test_the_next_token_is_not_waited_for_forever(http: aiohttp.ClientSess
     assert "sent no next token within" in str(error)
 
 
-async def test_a_slow_drip_of_tokens_is_heard_out(http: aiohttp.ClientSession) -> None:
+async def test_a_slow_drip_of_tokens_is_heard_out(http: Http) -> None:
     script = Script()
     script.call("add", *'{"a":1}')
     whole = b"".join(map(wire_event, script.end()))

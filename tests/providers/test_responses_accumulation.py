@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import aiohttp
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from milepost.core.model import ModelRequest, Reply
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.failures import Failures
+from milepost.providers.http import Http
 from milepost.providers.payload import TOKENS_MAX
 from milepost.providers.responses import responses
 from milepost.providers.responses_events import Events
@@ -152,7 +152,7 @@ async def test_both_hear_the_same_from_one_server() -> None:
     assembly = Assembly()
     async with (
         responses_server.serving(tokens=5) as base_url,
-        aiohttp.ClientSession() as http,
+        Http() as http,
         client_of(base_url) as client,
     ):
         async for delta in responses(http, base_url=base_url, api_key=None).stream(request):

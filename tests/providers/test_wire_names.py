@@ -2,7 +2,6 @@
 
 import re
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from milepost.core.messages import Message, ToolCall
 from milepost.core.model import CallDelta, Delta, ModelRequest, RequestedCall, TextDelta, ToolSchema
 from milepost.providers.assemble import Assembly
+from milepost.providers.http import Http
 from milepost.providers.openai import openai
 from milepost.providers.wire_names import NAME_CHARS_MAX, WireNames, taken_name
 from tests.stubs.raw_server import SSE_HEAD, chunk, serving
@@ -118,7 +118,7 @@ async def test_an_agent_is_called_as_a_tool_over_the_wire() -> None:
 
     async with (
         serving((SSE_HEAD, chunk({"tool_calls": [call]}), chunk({}, "tool_calls"))) as stub,
-        aiohttp.ClientSession() as http,
+        Http() as http,
     ):
         async for delta in openai(http, base_url=stub.base_url, api_key=None).stream(request):
             assembly.feed(delta)

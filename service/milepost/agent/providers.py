@@ -101,7 +101,7 @@ class Providers:
 
     def _look_up(self) -> "Vendors":
         if self._vendors is None:
-            # Imported late, with aiohttp: who brings providers along needs neither.
+            # Imported late: who brings providers along needs none of it.
             from milepost.agent.vendors import read_vendors  # noqa: PLC0415 - the reason is above
 
             self._vendors = vendors = read_vendors(os.environ, self._file)

@@ -1,6 +1,6 @@
 """Providers by name: vendors with a key, and those that a file declares.
 
-Only who names one imports this: aiohttp, which speaks to them, takes a tenth of a second.
+Only who names one imports this: what speaks to them takes a tenth of a second.
 """
 
 from collections.abc import AsyncIterator, Mapping

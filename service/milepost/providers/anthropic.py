@@ -1,13 +1,12 @@
 """Anthropic's Messages wire, which some other vendors and local servers speak too."""
 
-import aiohttp
-
 from milepost.core.model import ModelRequest, Provider
 from milepost.providers.anthropic_binding import BoundThinking
 from milepost.providers.anthropic_events import Events
 from milepost.providers.anthropic_request import Dialect, MessagesEncoder
 from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import Failures
+from milepost.providers.http import Http
 from milepost.providers.reading import Patience
 
 API_VERSION = "2026-10-21"
@@ -49,7 +48,7 @@ class Messages:
 
 
 def anthropic(
-    http: aiohttp.ClientSession,
+    http: Http,
     *,
     base_url: str,
     api_key: str | None,

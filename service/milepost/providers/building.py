@@ -2,10 +2,9 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-import aiohttp
 from redis.asyncio import Redis
 
 from milepost.core.model import Provider
@@ -20,11 +19,12 @@ from milepost.providers.concurrency import Concurrent
 from milepost.providers.declared import DeclaredProvider
 from milepost.providers.fallback import OnFallback
 from milepost.providers.gemini import gemini
+from milepost.providers.http import Http
+from milepost.providers.http_connections import Connections
 from milepost.providers.openai import openai
 from milepost.providers.rate_limits import RateLimited
 from milepost.providers.redis_asking import OPERATION_S_MAX, Asking, unheard
 from milepost.providers.responses import responses
-from milepost.providers.reuse import telling_reuse
 from milepost.providers.text_tools import TextTools
 from milepost.providers.windows import InProcessWindows, Windows
 from milepost.providers.windows_redis import RedisWindows
@@ -89,12 +89,13 @@ async def open_models(
     `unlisted` and `instructed` are those of the catalog. Raises `ConfigurationError` for a key that
     cannot be sent.
     """
-    async with AsyncExitStack() as held:
-        connector = await held.enter_async_context(_connector())
+    with ExitStack() as held:
+        connections = Connections()
+        held.callback(connections.close)
         providers = dict(built_in)
         for name, each in declared.items():
-            # Headers belong to sessions; the connections are everybody's.
-            http = await held.enter_async_context(_session(connector, each))
+            # Its headers are its own; the connections are everybody's.
+            http = Http(each.headers, connections)
             providers[name] = _wrapped(name, each, _endpoint(name, each, http), shared)
         told = [name for name, each in declared.items() if not each.schemas]
         catalog = Catalog(providers, unlisted=unlisted, instructed=[*instructed, *told])
@@ -106,28 +107,7 @@ async def open_models(
         )
 
 
-@asynccontextmanager
-async def _connector() -> AsyncIterator[aiohttp.TCPConnector]:
-    # Slots bound how many calls there are; a smaller limit here would make them queue unseen.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-    try:
-        yield connector
-    finally:
-        await connector.close()
-
-
-def _session(connector: aiohttp.TCPConnector, declared: DeclaredProvider) -> aiohttp.ClientSession:
-    # Every tenant's calls go this way: a cookie would tell a vendor whose came before.
-    return aiohttp.ClientSession(
-        connector=connector,
-        connector_owner=False,
-        headers=declared.headers,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trace_configs=[telling_reuse()],
-    )
-
-
-def _endpoint(name: str, declared: DeclaredProvider, http: aiohttp.ClientSession) -> Provider:
+def _endpoint(name: str, declared: DeclaredProvider, http: Http) -> Provider:
     match declared.wire:
         case "openai":
             return openai(

@@ -2,14 +2,13 @@
 
 from urllib.parse import quote
 
-import aiohttp
-
 from milepost.core.model import ModelRequest, Provider
 from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import Failures
 from milepost.providers.gemini_chunks import Chunks
 from milepost.providers.gemini_hops import Hops
 from milepost.providers.gemini_request import encode
+from milepost.providers.http import Http
 from milepost.providers.reading import Patience
 
 _FOLDERS = ("models", "tunedModels")
@@ -39,7 +38,7 @@ class GenerateContent:
 
 
 def gemini(
-    http: aiohttp.ClientSession,
+    http: Http,
     *,
     base_url: str,
     api_key: str | None,

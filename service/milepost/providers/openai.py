@@ -1,11 +1,10 @@
 """OpenAI's Chat Completions wire, which most vendors and local servers speak too."""
 
-import aiohttp
-
 from milepost.core.model import ModelRequest
 from milepost.providers.address import host_of
 from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import Failures
+from milepost.providers.http import Http
 from milepost.providers.openai_chunks import Chunks
 from milepost.providers.openai_request import ChatEncoder, Dialect, ReasoningField, TokensField
 from milepost.providers.reading import Patience
@@ -40,7 +39,7 @@ class ChatCompletions:
 
 
 def openai(  # noqa: PLR0913 - servers differ in each of these
-    http: aiohttp.ClientSession,
+    http: Http,
     *,
     base_url: str,
     api_key: str | None,

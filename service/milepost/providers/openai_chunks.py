@@ -1,7 +1,7 @@
 """The chunks of a streamed Chat Completions reply as deltas, however odd the vendor."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from milepost.core.json import clean_text
 from milepost.core.messages import Sealed
@@ -65,6 +65,9 @@ class Chunks:
             self._require_choice()
             return self._sealed()
         chunk = parsed(payload, self._failures)
+        if said := self._text_alone(chunk):
+            self.said_chars += len(said)
+            return [TextDelta(said)]
         if error := chunk.get("error"):
             raise self._failures.inside(error)
         if chunk.get("object") == "error":  # Some servers send the error object as it is.
@@ -82,6 +85,27 @@ class Chunks:
         if self._thoughts and self._reason is not None:
             deltas += self._sealed()
         return deltas
+
+    def _text_alone(self, chunk: Mapping[str, Any]) -> str | None:
+        """Return the text of a chunk that brings nothing else, as nearly all of them do.
+
+        For a quarter of what it takes to look for everything that a chunk may bring.
+        """
+        try:
+            (choice,) = chunk["choices"]
+            delta = choice["delta"]
+            said = delta["content"]
+            is_alone = (
+                len(delta) == 1
+                and choice["index"] == self._choice
+                and not choice.get("finish_reason")
+                and not chunk.get("usage")
+                and not chunk.get("error")
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+        is_known = self._response_id and not self._thoughts and chunk.get("object") != "error"
+        return said if is_alone and is_known and isinstance(said, str) else None
 
     def finish(self) -> Finished:
         """Return the last delta. Small servers say `stop` although they ask for calls."""

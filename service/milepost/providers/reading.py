@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
-import aiohttp
+from httptools import HttpParserError
 
 from milepost.core.errors import ProviderError
 from milepost.core.model import Delta, ReasoningDelta, TextDelta
 from milepost.providers.failures import Failures
+from milepost.providers.http_connection import Answer
 from milepost.providers.json_array import JsonArrayItems
 from milepost.providers.sse import SseLines
 from milepost.providers.watchdog import NEVER, Watchdog
@@ -56,7 +57,7 @@ class Reading:
 
     def __init__(
         self,
-        response: aiohttp.ClientResponse,
+        response: Answer,
         decoder: Decoder,
         failures: Failures,
         patience: Patience,
@@ -100,11 +101,11 @@ class Reading:
 
     async def drain(self) -> None:
         """Read on to the response's end, if it is near: then the connection can be used again."""
-        if self._response.content.at_eof():
+        if self._response.at_eof():
             return
-        with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        with suppress(TimeoutError, HttpParserError, OSError):
             async with asyncio.timeout(self._patience.drain_s):
-                while await self._response.content.readany():
+                while await self._response.readany():
                     pass
 
     def close(self) -> None:
@@ -128,8 +129,8 @@ class Reading:
         """Return the next bytes; none at the end, and none where a whole reply misses its end."""
         self._watchdog.deadline = deadline
         try:
-            return await self._response.content.readany()
-        except (aiohttp.ClientError, OSError):
+            return await self._response.readany()
+        except (HttpParserError, OSError):
             if self._decoder.finished:
                 return b""
             raise self._broken() from None

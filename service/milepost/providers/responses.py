@@ -1,10 +1,9 @@
 """OpenAI's Responses wire, on which its reasoning models get their thoughts back between calls."""
 
-import aiohttp
-
 from milepost.core.model import ModelRequest
 from milepost.providers.endpoint import Endpoint
 from milepost.providers.failures import Failures
+from milepost.providers.http import Http
 from milepost.providers.reading import Patience
 from milepost.providers.responses_events import Events
 from milepost.providers.responses_request import ReasoningSummary, ResponsesEncoder
@@ -43,7 +42,7 @@ class Responses:
 
 
 def responses(
-    http: aiohttp.ClientSession,
+    http: Http,
     *,
     base_url: str,
     api_key: str | None,
