@@ -1,12 +1,12 @@
 """A process' way to the database, on which requests are late, lost, or answered into the void."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from milepost.store.dialect import DialectName
-from milepost.store.engine import DatabaseUnavailableError
+from milepost.store.engine import DatabaseUnavailableError, tell_each
 from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Call, Work
 from tests.simulation.database import Database
@@ -39,6 +39,10 @@ class SimulatedEngine:
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing, each statement on the newest state."""
         return await self._send(work, self._weather.fate_of_read(), self._read)
+
+    async def write_each(self, work: Work[list[T]], told: Sequence[asyncio.Future[T]]) -> None:
+        """Do work as `write` does, and tell each its part."""
+        tell_each(told, await self.write(work))
 
     async def write(self, work: Work[T]) -> T:
         """Do work in one transaction."""

@@ -1,11 +1,12 @@
 """An engine whose connection breaks when told to: before a request, or right after a commit."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from milepost.store.dialect import DialectName
-from milepost.store.engine import DatabaseUnavailableError, Engine
+from milepost.store.engine import DatabaseUnavailableError, Engine, tell_each
 from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
@@ -17,6 +18,9 @@ class BreakingEngine:
 
     `absences_after` is how many come to nothing after the next lost answer, `asked` how many were
     handed in; `back` is set when the absences are over.
+
+    `heard` is how many more requests get an answer, if not all do. Another one waits until it is
+    interrupted, `silent` is set meanwhile, and then its connection has broken.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -25,7 +29,9 @@ class BreakingEngine:
         self.absences = 0
         self.absences_after = 0
         self.asked = 0
+        self.heard: int | None = None
         self.back = asyncio.Event()
+        self.silent = asyncio.Event()
 
     @property
     def dialect(self) -> DialectName:
@@ -34,12 +40,16 @@ class BreakingEngine:
 
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing."""
-        self._reach()
+        await self._reach()
         return await self._engine.read(work)
+
+    async def write_each(self, work: Work[list[T]], told: Sequence[asyncio.Future[T]]) -> None:
+        """Do work as `write` does, and tell each its part."""
+        tell_each(told, await self.write(work))
 
     async def write(self, work: Work[T]) -> T:
         """Do work in one transaction, whose answer may be lost."""
-        self._reach()
+        await self._reach()
         result = await self._engine.write(work)
         if self.breaks:
             self.breaks -= 1
@@ -64,10 +74,22 @@ class BreakingEngine:
         """Let go of every connection."""
         await self._engine.close()
 
-    def _reach(self) -> None:
+    async def _reach(self) -> None:
         self.asked += 1
+        if self.heard == 0:
+            await self._wait_in_vain()
+        if self.heard:
+            self.heard -= 1
         if self.absences:
             self.absences -= 1
             if not self.absences:
                 self.back.set()
             raise DatabaseUnavailableError("the database is away")
+
+    async def _wait_in_vain(self) -> None:
+        """Wait as a driver does that takes its interruption for an end of the connection."""
+        self.silent.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise DatabaseUnavailableError("the connection broke") from None

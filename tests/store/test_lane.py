@@ -156,9 +156,9 @@ async def test_when_the_lane_ends_everyone_is_told(engine: Engine, items: Sequen
         read = engine.read
         close = engine.close
 
-        async def write(self, _work: Work[object]) -> object:
+        async def write_each(self, _work: Work[object], _told: object) -> None:
             writing.set()
-            return await asyncio.Event().wait()
+            await asyncio.Event().wait()
 
     lane: Lane[str, str] = Lane(Stuck(), Groups(), first_letter)  # type: ignore[arg-type]  # never returns
     serving = asyncio.create_task(lane.run())
@@ -177,3 +177,35 @@ async def settled(lane: Lane[str, str], item: str) -> str | Exception:
         return await lane.submit(item)
     except (ConflictError, DatabaseUnavailableError, ZeroDivisionError) as error:
         return error
+
+
+@pytest.mark.parametrize("items", ["a", "ab"])
+async def test_a_lane_whose_connection_breaks_as_it_ends_is_over(
+    engine: Engine, items: Sequence[str]
+) -> None:
+    """It may have heard of the connection alone; nobody would tell it again."""
+    line = BreakingEngine(engine)
+    line.heard = 0
+    lane = Lane(line, Groups(), first_letter)
+    asked = [asyncio.create_task(lane.submit(item)) for item in items]
+    serving = asyncio.create_task(lane.run())
+    await line.silent.wait()
+    serving.cancel()
+    ended, _ = await asyncio.wait({serving}, timeout=10)
+
+    assert ended
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [asyncio.CancelledError] * len(items)
+
+
+async def test_a_group_without_a_result_for_each_fails_and_is_told_to_nobody(
+    engine: Engine,
+) -> None:
+    def one_for_all(_: Sequence[str]) -> Work[list[str]]:
+        yield ()
+        return ["one", "two", "three"]
+
+    lane = Lane(engine, one_for_all, first_letter)
+    async with served(lane):
+        with pytest.raises(AssertionError, match="a result for each"):
+            await asyncio.wait_for(lane.submit("a"), 10)

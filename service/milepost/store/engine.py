@@ -1,5 +1,7 @@
 """What a database is to the rest of the store: a place where work is done."""
 
+import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
@@ -9,6 +11,14 @@ from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
 T = TypeVar("T")
+
+
+def tell_each(told: Sequence["asyncio.Future[T]"], results: Sequence[T]) -> None:
+    """Give each its result, but for those who have given up. Raises before it has told anybody."""
+    assert len(told) == len(results), "work gives a result for each"
+    for future, result in zip(told, results, strict=True):
+        if not future.done():
+            future.set_result(result)
 
 
 class CollisionError(MilepostError):
@@ -45,6 +55,13 @@ class Engine(Protocol):
         Raises `CollisionError` when a key exists, `DatabaseUnavailableError` when the connection
         broke or the server takes no writes just now, and `DatabaseRefusedError` for what no
         repetition mends.
+        """
+
+    async def write_each(self, work: Work[list[T]], told: Sequence["asyncio.Future[T]"]) -> None:
+        """Do work as `write` does, and tell each of these what it gave for it, as soon as may be.
+
+        One who waits for such a future goes on a turn of the event loop sooner than one who would
+        be told by the caller of `write`. Where this raises, nobody was told.
         """
 
     @property

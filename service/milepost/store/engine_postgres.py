@@ -1,5 +1,6 @@
 """Postgres over psycopg: statements that do not depend on one another share a round trip."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -9,7 +10,12 @@ from psycopg_pool import AsyncConnectionPool, TooManyRequests
 
 from milepost.core.errors import OverloadedError
 from milepost.store.dialect import DialectName
-from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
+from milepost.store.engine import (
+    CollisionError,
+    DatabaseRefusedError,
+    DatabaseUnavailableError,
+    tell_each,
+)
 from milepost.store.postgres_session import Connection, claim, first_statements, parameters
 from milepost.store.transaction import OpenTransaction
 from milepost.store.transaction_postgres import PostgresTransaction
@@ -142,6 +148,10 @@ class PostgresEngine:
                 result = await self._run(connection, work, begin)
                 await require_answer(await connection.execute(_COMMIT))
                 return result
+
+    async def write_each(self, work: Work[list[T]], told: Sequence["asyncio.Future[T]"]) -> None:
+        """Do work in one transaction, and tell each its part of the result."""
+        tell_each(told, await self.write(work))
 
     @asynccontextmanager
     async def transaction(self, limit_s: float) -> AsyncIterator[OpenTransaction]:

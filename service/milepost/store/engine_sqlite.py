@@ -10,13 +10,18 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from milepost.store.dialect import DialectName
-from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
+from milepost.store.engine import (
+    CollisionError,
+    DatabaseRefusedError,
+    DatabaseUnavailableError,
+    tell_each,
+)
 from milepost.store.transaction import OpenTransaction
 from milepost.store.transaction_sqlite import SqliteTransaction
 from milepost.store.work import Call, Rows, Work
@@ -24,6 +29,8 @@ from milepost.store.work import Call, Rows, Work
 T = TypeVar("T")
 
 READERS = 4
+# They look for single rows; with the writer's share each, a process would grow for hours.
+READER_CACHE_KB = 2_048
 BUSY_TIMEOUT_MS = 30_000
 SCRUB_TIMEOUT_MS = 100
 GROUP_MAX = 64
@@ -133,23 +140,35 @@ def _execute(connection: sqlite3.Connection, call: Call) -> Rows:
 
 
 class _Job:
-    """A piece of work and where its result goes."""
+    """A piece of work and where its result goes, and each of its parts."""
 
-    __slots__ = ("error", "future", "result", "work")
+    __slots__ = ("error", "future", "parts", "result", "work")
 
-    def __init__(self, work: Work[Any], future: "asyncio.Future[Any]") -> None:
+    def __init__(
+        self,
+        work: Work[Any],
+        future: "asyncio.Future[Any]",
+        parts: "Sequence[asyncio.Future[Any]]" = (),
+    ) -> None:
         self.work = work
         self.future = future
+        self.parts = parts
         self.result: Any = None
         self.error: BaseException | None = None
 
     def settle(self) -> None:
         if self.future.done():
             return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
+        if self.error is not None:
             self.future.set_exception(self.error)
+            return
+        try:
+            if self.parts:
+                tell_each(self.parts, self.result)
+        except Exception as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(self.result)
 
 
 class _Scrub:
@@ -213,6 +232,13 @@ class SqliteEngine:
         self._jobs.put(_Job(work, future))
         return await future
 
+    async def write_each(self, work: Work[list[T]], told: Sequence["asyncio.Future[T]"]) -> None:
+        """Do work in the writer's next transaction, and tell each its part of the result."""
+        self._require_open()
+        future: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(work, future, told))
+        await future
+
     @contextlib.asynccontextmanager
     async def transaction(self, limit_s: float) -> AsyncIterator[OpenTransaction]:
         """Give a transaction in which the writer does nothing else."""
@@ -254,6 +280,7 @@ class SqliteEngine:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = connect(self._path)
+            connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KB}").close()
             self._reading.append(connection)
         return connection
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from milepost.store.cancellation import heed_cancellation
 from milepost.store.engine import DatabaseUnavailableError, Engine
 from milepost.store.work import Work
 
@@ -76,16 +77,14 @@ class Lane(Generic[In, Out]):
 
     async def _write(self, group: list[tuple[In, "asyncio.Future[Out]"]]) -> None:
         try:
-            results = await self._engine.write(self._batch([item for item, _ in group]))
+            work = self._batch([item for item, _ in group])
+            await self._engine.write_each(work, [future for _, future in group])
         except Exception as error:
+            heed_cancellation()
             if len(group) > 1:
                 await self._write_each(group)
             else:
                 _fail(group[0][1], error)
-            return
-        for (_, future), result in zip(group, results, strict=True):
-            if not future.done():
-                future.set_result(result)
 
     async def _write_each(self, group: list[tuple[In, "asyncio.Future[Out]"]]) -> None:
         """Write the group one by one, until it is clear that the database is away.
