@@ -7,6 +7,7 @@ from typing import Literal
 
 import orjson
 import pytest
+from sqlalchemy import update
 
 from milepost.core.errors import FencedError
 from milepost.core.events import (
@@ -21,10 +22,11 @@ from milepost.core.events import (
 from milepost.core.messages import ToolCall
 from milepost.core.state import CallStatus, OpenCall, State, evolve
 from milepost.core.usage import Usage
-from milepost.store import queue, runs
+from milepost.store import queue, runs, schema
+from milepost.store.dialect import now_ms, number, text
 from milepost.store.records import Claim, NewRun
 from milepost.store.store import Store
-from milepost.store.work import Work
+from milepost.store.work import Statement, Work
 from tests.store.making import (
     NOW_MS,
     TENANT,
@@ -307,6 +309,96 @@ async def test_giving_up_after_something_was_achieved_brings_no_pause(
     assert await store.write(queue.give_up(TENANT, claim.run_id, again.epoch, worker, "crash"))
 
     assert (await next_claim(store)).run_id == claim.run_id
+
+
+# --- Whom a run is driven beside -------------------------------------------------------------
+
+
+_SET = Statement(
+    update(schema.runs)
+    .where(schema.runs.c.id == text("run_id"))
+    .values(crashes=number("times"), run_at_ms=now_ms() - number("ready_for_ms"))
+)
+
+
+def standing(run_id: str, times: int, ready_for_ms: int = 0) -> Work[None]:
+    """Have the run be as after so many crashes, and ready for so long."""
+    yield _SET(run_id=run_id, times=times, ready_for_ms=ready_for_ms)
+
+
+async def crashed(store: Store, *, times: int, runs_of: int = 1) -> list[str]:
+    """Queue runs that have crashed so often; return them."""
+    made = [(await queued(store)).id for _ in range(runs_of)]
+    for run_id in made:
+        await store.write(standing(run_id, times))
+    return made
+
+
+async def taken(store: Store, *, crashes_max: int = queue.ANY_CRASHES) -> list[tuple[str, int]]:
+    """Claim for a new worker; return which runs came, and how often each has crashed."""
+    work = queue.claim(await a_worker(store), 10, an_id("append"), NOW_MS, crashes_max=crashes_max)
+    return sorted((claim.run_id, claim.crashes) for claim in await store.write(work))
+
+
+async def test_runs_that_have_crashed_once_are_taken_together(store: Store) -> None:
+    made = await crashed(store, times=1, runs_of=3)
+    fresh = await queued(store)
+
+    assert await taken(store) == sorted([(fresh.id, 0), *((run_id, 1) for run_id in made)])
+
+
+async def test_a_run_on_its_last_try_is_taken_without_any_other_that_has_crashed(
+    store: Store,
+) -> None:
+    last = await crashed(store, times=queue.LAST_TRY, runs_of=2)
+    once = await crashed(store, times=1)
+    fresh = await queued(store)
+
+    first, second, third = [await taken(store) for _ in range(3)]
+
+    assert first == sorted([(last[0], 2), (fresh.id, 0)])
+    assert second == [(last[1], 2)]
+    assert third == [(once[0], 1)]
+
+
+@pytest.mark.parametrize(("in_hand", "with_it"), [(0, [0, 2]), (1, [0, 1]), (2, [0]), (3, [0])])
+async def test_what_is_in_hand_says_what_may_be_taken_beside_it(
+    store: Store, in_hand: int, with_it: list[int]
+) -> None:
+    await crashed(store, times=queue.LAST_TRY)
+    await crashed(store, times=1)
+    await queued(store)
+
+    found = await taken(store, crashes_max=queue.bearable(in_hand))
+
+    assert [crashes for _, crashes in sorted(found, key=lambda each: each[1])] == with_it
+
+
+async def test_nobody_is_kept_apart_for_ever(store: Store) -> None:
+    [last] = await crashed(store, times=queue.LAST_TRY)
+    assert await taken(store, crashes_max=0) == []
+
+    await store.write(standing(last, 2, queue.APART_MS))
+
+    assert await taken(store, crashes_max=0) == [(last, 2)]
+
+
+async def test_runs_that_are_asked_for_by_name_are_kept_apart_too(store: Store) -> None:
+    last = await crashed(store, times=queue.LAST_TRY, runs_of=2)
+    work = queue.claim_specific(await a_worker(store), last, an_id("append"), NOW_MS)
+
+    assert [claim.run_id for claim in await store.write(work)] == last[:1]
+
+
+async def test_runs_that_nobody_took_for_long_are_kept_apart_too(store: Store) -> None:
+    last = await crashed(store, times=queue.LAST_TRY, runs_of=2)
+    for run_id in last:
+        await store.write(standing(run_id, 2, 5_000))
+    work = queue.claim_overdue(
+        await a_worker(store), 10, 1_000, an_id("append"), NOW_MS, crashes_max=1
+    )
+
+    assert await store.write(work) == []
 
 
 # --- Giving up ------------------------------------------------------------------------------

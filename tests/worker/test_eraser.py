@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy import insert
 
 from milepost.providers.cache_key import owner_key
-from milepost.store import batches, erasures, memories, schema, sessions
+from milepost.store import audit, batches, erasures, memories, schema, session_imports, sessions
 from milepost.store.address import SqliteAddress
+from milepost.store.audit import AuditFilter
 from milepost.store.conversations import ScopeKey, take
 from milepost.store.erasures import ErasureRow, NewErasure, UserBeingErasedError
-from milepost.store.records import AuditRow, Fork
+from milepost.store.records import AuditRow, Fork, Page
+from milepost.store.session_imports import Imported, ImportedRun
 from milepost.store.sessions import NewSession
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
@@ -148,6 +150,7 @@ async def test_nothing_new_is_taken_until_all_is_gone(house: Household) -> None:
     refused = (
         lambda: house.store.create(a_run_of(NOW_MS, user=ANN)),
         lambda: house.store.write(sessions.create(a_session(user=ANN))),
+        lambda: house.store.write(session_imports.create(an_import(user=ANN))),
         lambda: house.store.write(batches.create(a_batch(1, user=ANN), [chunk(0, 1)])),
         lambda: house.store.write(memories.keep(a_memory(user=ANN))),
         lambda: house.store.write(take(scope, "m1", "hash", NOW_MS)),
@@ -169,6 +172,20 @@ async def test_asked_again_it_is_the_same_erasure(house: Household) -> None:
 
     assert first.id == again.id != other.id
     assert await house.left(schema.audit, action="user.erasing") == 2
+
+
+async def test_who_is_called_as_something_else_is_takes_that_out_of_no_audit_trail(
+    house: Household,
+) -> None:
+    told = {"scopes": ["admin", "runs:read"], "scope": "admin", "subject": "admin", "name": "ops"}
+    act = replace(an_act(), id="aud_of_key", details=orjson.dumps(told).decode())
+    await house.store.write(audit.add(act))
+
+    await finish(house, await begun(house, "admin"))
+
+    rows = await house.store.read(audit.search(TENANT, AuditFilter(), Page(100)))
+    [found] = [orjson.loads(row.details) for row in rows if row.id == act.id]
+    assert found == {**told, "subject": None}
 
 
 async def test_another_process_goes_on_where_one_has_died(
@@ -293,6 +310,12 @@ async def test_the_file_of_sqlite_keeps_nothing_however_it_was_shuffled(
     assert before
     assert row.counted["runs"] == 250
     assert after == set()
+
+
+def an_import(user: str) -> Imported:
+    """Return a session of nobody's that is brought along with a run of this user's."""
+    run = ImportedRun(an_id("run"), 1, "clerk", 1, user, "{}", "{}", ())
+    return Imported(a_session(), [run])
 
 
 def a_session(**changes: Any) -> NewSession:

@@ -8,9 +8,10 @@ import pytest
 
 from milepost.core.errors import ConflictError
 from milepost.core.memories import Owner
-from milepost.store import batches, partitions, retention, schema
+from milepost.store import batches, partitions, retention, schema, sessions
 from milepost.store.blobs import DirectoryBlobs
 from milepost.store.records import Change
+from milepost.store.sessions import NewSession, SessionEdit
 from milepost.store.store import Store
 from tests.store.making import TENANT, a_finish, an_append, behind, held
 from tests.store.making_batches import a_batch, chunk
@@ -218,6 +219,20 @@ async def test_a_session_whose_time_is_over_goes_with_its_runs(house: Household)
     assert await house.left(schema.runs, id=over.run_id) == 0
     for claim in (busy, forked, fork):
         assert await house.left(schema.runs, id=claim.run_id) == 1
+
+
+async def test_a_session_that_was_given_more_time_meanwhile_stays(house: Household) -> None:
+    brief = NewSession("ses_9", TENANT, None, None, "{}", OLD_MS, ttl_ms=DAY_MS)
+    await house.store.write(sessions.create(brief))
+    found = await house.store.read(retention.expired(NOW_MS))
+    for_good = SessionEdit(None, "{}")
+    await house.store.write(sessions.change(TENANT, "ses_9", for_good, now_ms=NOW_MS))
+
+    more = await house.store.write(retention.remove_expired(TENANT, "ses_9", NOW_MS))
+
+    assert found == [(TENANT, "ses_9")]
+    assert not more
+    assert await house.left(schema.sessions, id="ses_9") == 1
 
 
 async def test_the_installations_limit_holds_for_all_tenants(store: Store, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import orjson
 import pytest
+from sqlalchemy import insert
 
 from milepost.core.agents import Agent, Extract, Memory, Remembered
 from milepost.core.errors import ProviderError
@@ -18,12 +19,15 @@ from milepost.runtime.definitions import Definitions, encode_definition
 from milepost.runtime.memory_runs import base_of
 from milepost.runtime.recalling import StoredRecall
 from milepost.runtime.stored_lessons import StoredLessons
-from milepost.store import agents, memories, recollections, runs, sessions
+from milepost.store import agents, erasures, memories, recollections, runs, schema, sessions
+from milepost.store.audit import AuditRow
+from milepost.store.erasures import NewErasure
 from milepost.store.memories import MemoryFilter, MemoryRow
-from milepost.store.records import Change, Claim, Lesson, NewRun, Page, RunFilter
+from milepost.store.recollections import RecollectionRow
+from milepost.store.records import Change, Claim, IfActive, Lesson, NewRun, Page, RunFilter
 from milepost.store.runs import RunRow
 from milepost.store.store import Store
-from milepost.store.work import Call, Work
+from milepost.store.work import Call, Statement, Work
 from milepost.worker.scribe import GIVE_UP_MS, LANE, Scribe
 from milepost.worker.sweeper import Sweeper
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Workshop, of
@@ -143,6 +147,19 @@ async def test_a_memory_says_which_run_and_which_message_said_so(
         assert (row.run_id, row.session_id, row.user) == (run.id, run.session_id, "ann")
         assert (row.scope, row.owner, row.origin) == ("session", run.session_id, "run")
         assert row.place == ("1.1" if row.kind == "log" else "1.0")
+
+
+async def test_a_message_that_the_model_was_not_shown_has_said_nothing(
+    shop: Workshop, scribe: Scribe
+) -> None:
+    await answered(shop)
+    await scribe.tend()
+    facts = [{"text": f"fact {at}", "lasting": True, "message": at} for at in (1, 2, 99)]
+    await drive(shop, teaching({**TAUGHT, "entities": [], "relations": [], "facts": facts}))
+
+    places = {row.content: row.place for row in await all_of(shop)}
+
+    assert places == {"fact 1": "1.1", "fact 2": None, "fact 99": None}
 
 
 async def test_the_run_that_reads_is_an_ordinary_one_of_an_agent_that_nobody_has_made(
@@ -417,6 +434,57 @@ async def test_a_run_that_is_gone_is_forgotten(shop: Workshop, scribe: Scribe) -
     assert await waiting(shop.store) == []
 
 
+async def a_run_below_one_that_goes_on(shop: Workshop) -> tuple[NewRun, NewRun]:
+    """Return a run that is held, and one that it has started and that has answered."""
+    above = await shop.queue("Go.")
+    await shop.claim()
+    return above, await answered(shop, parent_run_id=above.id, parent_call_id="call_1_0")
+
+
+async def roll_back(shop: Workshop, run: NewRun) -> None:
+    """Have another run take this one's place."""
+    await shop.queue("Go.", session_id=run.session_id, if_active=IfActive("rollback", "ann"))
+
+
+async def test_a_run_below_one_that_was_rolled_back_is_not_read(
+    shop: Workshop, scribe: Scribe
+) -> None:
+    above, below = await a_run_below_one_that_goes_on(shop)
+    [row] = await shop.store.read(recollections.waiting(10))
+    await roll_back(shop, above)
+    await shop.store.write(to_be_read(row))  # As one that ends just behind it writes.
+
+    await scribe.tend()
+
+    assert await readers(shop, below) == []
+    assert await waiting(shop.store) == []
+
+
+def to_be_read(row: RecollectionRow) -> Work[None]:
+    values = {"run_id": row.run_id, "tenant": row.tenant, "created_ms": row.created_ms}
+    yield Statement(insert(schema.recollections).values(**values))()
+
+
+async def test_a_run_that_is_rolled_back_while_it_is_read_teaches_nothing(
+    shop: Workshop, scribe: Scribe
+) -> None:
+    above, below = await a_run_below_one_that_goes_on(shop)
+    await scribe.tend()
+    [reader] = await readers(shop, below)
+    lessons = StoredLessons(shop.store, shop.clock, shop.new_id)
+    claim = await shop.claim()
+    agent = await Definitions(shop.store).get(TENANT, claim.agent_id, 1)
+    state = (await shop.driving(claim, agent, shop.means([])))._journal.state
+
+    await roll_back(shop, above)
+
+    end = RunCompleted(Output("", TAUGHT), Usage())
+    told, lesson = await lessons.of(claim, agent, state, end)
+    assert reader.id == claim.run_id
+    assert told == MemoryExtracted(below.id, reason="rolled_back")
+    assert lesson == Lesson()
+
+
 async def test_a_run_that_is_erased_while_it_is_read_teaches_nothing(
     shop: Workshop, scribe: Scribe
 ) -> None:
@@ -436,6 +504,20 @@ async def test_a_run_that_is_erased_while_it_is_read_teaches_nothing(
     assert told == MemoryExtracted("run_0", reason="run_gone")
     assert lesson == Lesson()
     assert reader.id == claim.run_id
+
+
+async def test_a_run_of_a_user_who_is_being_erased_is_not_read(
+    shop: Workshop, scribe: Scribe
+) -> None:
+    run = await answered(shop, user="ann")
+    new = NewErasure("era_1", TENANT, "owner", "key", "ann", shop.clock())
+    act = AuditRow("aud_1", TENANT, "key", "user.erasing", new.id, "{}", shop.clock())
+    await shop.store.write(erasures.begin(new, act))
+
+    assert await scribe.tend() == 1
+
+    assert await readers(shop, run) == []
+    assert await waiting(shop.store) == []
 
 
 async def test_a_run_that_waited_for_a_day_is_not_read_any_more(

@@ -16,7 +16,7 @@ from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.means import Means
 from milepost.store import agents, queue, schema
-from milepost.store.dialect import text
+from milepost.store.dialect import now_ms, number, text
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
 from milepost.tools import ToolContext, tool
@@ -357,3 +357,114 @@ async def test_a_run_that_nobody_rang_for_is_found(shop: Workshop) -> None:
         await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
         model.go.set()
         await status(shop, run.id, "completed")
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("strays_s", [0, 60])
+async def test_a_worker_whose_connection_breaks_as_it_is_stopped_stops(
+    shop: Workshop, strays_s: float
+) -> None:
+    """Whether it looked for strays or for work: it may have heard of the connection alone."""
+    line = over_a_line(shop)
+    worker = Worker(
+        await shop.worker(), 4, shop.ports, shop.means([]), poll_s=60, strays_s=strays_s
+    )
+    line.heard = 0
+
+    await stopped_in_silence(line, asyncio.create_task(worker.run()))
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_worker_whose_run_looks_at_its_inbox_as_it_is_stopped_stops(
+    shop: Workshop,
+) -> None:
+    """What waits for the database to be back is told only once that it is not to."""
+    line, model = over_a_line(shop), Held()
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        worker = Worker(await shop.worker(), 4, shop.ports, shop.means(model), poll_s=60)
+        working = asyncio.create_task(worker.run())
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        line.heard = 0
+        shop.ring(run.id)
+
+        await stopped_in_silence(line, working)
+
+    assert (await shop.row(run.id)).status == "running"
+
+
+@pytest.mark.parametrize("heard", [1, 2])
+async def test_a_worker_that_gives_a_run_back_as_it_is_stopped_stops(
+    shop: Workshop, heard: int
+) -> None:
+    line = over_a_line(shop)
+    run = await shop.queue()  # Of an agent that nobody knows.
+    worker = Worker(await shop.worker(), 1, shop.ports, shop.means([]), poll_s=60)
+    line.heard = heard  # The claim, or also the look for the agent.
+
+    await stopped_in_silence(line, asyncio.create_task(worker.run()))
+
+    assert (await shop.row(run.id)).status == "running"
+    assert await shop.store.read(crashed(run.id)) == 0
+
+
+async def stopped_in_silence(line: BreakingEngine, working: "asyncio.Task[None]") -> None:
+    """Stop the worker once it waits for an answer that will not come, and see that it stops."""
+    await asyncio.wait_for(line.silent.wait(), TIMEOUT_S)
+    working.cancel()
+    ended, _ = await asyncio.wait({working}, timeout=TIMEOUT_S)
+
+    assert ended
+    assert working.cancelled()
+
+
+_CRASH = Statement(
+    update(schema.runs)
+    .where(schema.runs.c.id == text("run_id"))
+    .values(crashes=number("times"), run_at_ms=now_ms())
+)
+
+
+def having_crashed(run_id: str, times: int) -> Work[None]:
+    """Have the run be as after so many crashes in a row."""
+    yield _CRASH(run_id=run_id, times=times)
+
+
+async def looks(shop: Workshop, times: int = 3) -> None:
+    """Wait until the worker has looked for work so often."""
+    asked = shop.lease.asked
+    for _ in range(times):
+        asked.clear()
+        await asyncio.wait_for(asked.wait(), TIMEOUT_S)
+
+
+async def test_a_run_on_its_last_try_is_beside_no_other_until_it_has_achieved_something(
+    shop: Workshop,
+) -> None:
+    """Whichever of them ends the worker, the other one is not there to be blamed for it."""
+    go = asyncio.Event()
+
+    @tool(effect="read")
+    async def hold() -> str:
+        """Take long."""
+        await go.wait()
+        return "held"
+
+    await hired(shop, shop.agent(hold))
+    first, second = [await shop.queue() for _ in range(2)]
+    for run in (first, second):
+        await shop.store.write(having_crashed(run.id, queue.LAST_TRY))
+    thinking = Held(rest=calling(("hold", {})))
+    model = Turns(thinking, Scripted([saying("Second.")]), Scripted([saying("First.")]))
+
+    async with working(shop, shop.means(model, hold), poll_s=0.001) as worker:
+        await asyncio.wait_for(thinking.reached.wait(), TIMEOUT_S)
+        await looks(shop)
+        assert worker.busy == 1
+        assert (await shop.row(second.id)).status == "queued"
+
+        thinking.go.set()
+        await status(shop, second.id, "completed")
+        assert (await shop.row(first.id)).status == "running"
+        go.set()
+        await status(shop, first.id, "completed")

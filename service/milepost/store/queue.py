@@ -8,9 +8,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 import orjson
-from sqlalchemy import ColumnElement, case, exists, func, insert, null, select, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    case,
+    exists,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from milepost.core.codec import encode
+from milepost.core.decide import CRASHES_MAX
 from milepost.core.errors import FencedError
 from milepost.core.events import (
     MessageCompleted,
@@ -33,12 +46,17 @@ from milepost.store.dialect import (
     word,
     words,
 )
+from milepost.store.migrations import newest
 from milepost.store.records import Claim, LogEntry
 from milepost.store.work import Row, Statement, Work
 
 CLAIM_MAX = 10
 SWEEP_MAX = 100
 CRASH_BACKOFF_MS = (0, 1_000, 5_000, 25_000)
+# Of runs that crash their worker once more, each waits for an operator.
+LAST_TRY = CRASHES_MAX - 1
+ANY_CRASHES = 1_000_000
+APART_MS = 600_000
 # What sets a run's count of crashes back, as in its state.
 PROGRESS = frozenset(
     event.type for event in (MessageCompleted, ToolCallCompleted, ToolCallFailed, RunRetried)
@@ -54,6 +72,7 @@ _REGISTER = Statement(
         until_ms=now_ms() + number("ttl_ms"),
         dead=0,
         started_ms=now_ms(),
+        knows=text("knows"),
     )
 )
 _RENEW = Statement(
@@ -86,25 +105,46 @@ _TAKEN = (
     _R.lane,
     select(schema.sessions.c.turns).where(schema.sessions.c.id == _R.session_id).scalar_subquery(),
     _R.made_by,
+    _R.crashes,
 )
+
+# Nobody waits for ever for a worker that has none in hand beside which it may not be.
+_may_come_along = or_(_R.crashes <= number("crashes_max"), _R.run_at_ms <= now_ms() - APART_MS)
 
 
 def _claim(*narrowed: ColumnElement[bool], fair: bool) -> Statement:
-    """Return the claim; the fair one ignores lanes, so that the low ones never starve."""
+    """Return the claim; the fair one ignores lanes, so that the low ones never starve.
+
+    Of what was picked, one that is on its last try comes without any other that has crashed.
+    """
     order = (_R.run_at_ms, _R.id) if fair else (_R.lane.desc(), _R.run_at_ms, _R.id)
     # A CTE, never `id IN (SELECT ... LIMIT n)`: that may run twice and lock more than n rows.
     pick = (
-        select(_R.id)
-        .where(_R.status == word("queued"), _R.run_at_ms <= now_ms(), _alive, *narrowed)
+        select(_R.id, _R.crashes)
+        .where(
+            _R.status == word("queued"),
+            _R.run_at_ms <= now_ms(),
+            _alive,
+            _may_come_along,
+            *narrowed,
+        )
         .order_by(*order)
         .limit(number("limit"))
         .with_for_update(skip_locked=True)
         .cte("pick")
     )
+    alone = select(func.min(pick.c.id)).where(pick.c.crashes >= LAST_TRY).scalar_subquery()
+    together = select(pick.c.id).where(
+        or_(
+            pick.c.crashes == 0,
+            pick.c.id == alone,
+            and_(pick.c.crashes < LAST_TRY, alone.is_(None)),
+        )
+    )
     return Statement(
         update(schema.runs)
         # The lock guards the status; asked for again, it would lead over all of the queue's index.
-        .where(_R.id.in_(select(pick.c.id)))
+        .where(_R.id.in_(together))
         .values(status="running", owner=text("worker"), epoch=_R.epoch + 1)
         .returning(*_TAKEN)
     )
@@ -223,8 +263,8 @@ _GIVE_UP = Statement(
 
 
 def register(worker: str, ttl_ms: int) -> Work[None]:
-    """Make a new worker known, its lease running."""
-    yield _REGISTER(worker=worker, ttl_ms=ttl_ms)
+    """Make a new worker known, its lease running, and the newest schema that its code knows."""
+    yield _REGISTER(worker=worker, ttl_ms=ttl_ms, knows=newest())
 
 
 def renew(worker: str, ttl_ms: int) -> Work[None]:
@@ -244,33 +284,67 @@ def dismiss_others(worker: str) -> Work[None]:
     yield _DISMISS_OTHERS(worker=worker)
 
 
+def bearable(crashes: int) -> int:
+    """Return how often a run may have crashed that is driven beside one with so many crashes.
+
+    Nobody can tell which run ended a worker. One that is on its last try is beside none that has
+    crashed before, lest it waits for an operator because of that one.
+    """
+    if crashes == 0:
+        return ANY_CRASHES
+    return LAST_TRY - 1 if crashes < LAST_TRY else 0
+
+
 def claim(
-    worker: str, limit: int, append_id: str, time_ms: int, *, fair: bool = False
+    worker: str,
+    limit: int,
+    append_id: str,
+    time_ms: int,
+    *,
+    crashes_max: int = ANY_CRASHES,
+    fair: bool = False,
 ) -> Work[list[Claim]]:
     """Take up to `limit` runs that are ready, for a worker whose lease stands.
+
+    None has crashed more often than `crashes_max`, unless it was ready for long: see `bearable`.
 
     The claim is itself an event, and its seq is the head from which the worker may append: a
     worker that read the newest log later could adopt a successor's head and pass for it.
     """
     statement = _CLAIM_FAIR if fair else _CLAIM
-    taken = yield statement(worker=worker, limit=limit)
+    taken = yield statement(worker=worker, limit=limit, crashes_max=crashes_max)
     return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
 
 
 def claim_specific(
-    worker: str, run_ids: Sequence[str], append_id: str, time_ms: int
+    worker: str,
+    run_ids: Sequence[str],
+    append_id: str,
+    time_ms: int,
+    *,
+    crashes_max: int = ANY_CRASHES,
 ) -> Work[list[Claim]]:
-    """Take those of these runs that are ready, as `claim` would; the others are somebody else's."""
+    """Take those of these runs that are ready, as `claim` would; the others are not for now."""
     wanted = rows_of([{"run_id": run_id} for run_id in run_ids])
-    taken = yield _CLAIM_SPECIFIC(worker=worker, limit=len(run_ids), wanted=wanted)
+    taken = yield _CLAIM_SPECIFIC(
+        worker=worker, limit=len(run_ids), crashes_max=crashes_max, wanted=wanted
+    )
     return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
 
 
 def claim_overdue(
-    worker: str, limit: int, ready_for_ms: int, append_id: str, time_ms: int
+    worker: str,
+    limit: int,
+    ready_for_ms: int,
+    append_id: str,
+    time_ms: int,
+    *,
+    crashes_max: int = ANY_CRASHES,
 ) -> Work[list[Claim]]:
     """Take up to `limit` runs that nobody took since they were ready, which is so long ago."""
-    taken = yield _CLAIM_OVERDUE(worker=worker, limit=limit, ready_for_ms=ready_for_ms)
+    taken = yield _CLAIM_OVERDUE(
+        worker=worker, limit=limit, crashes_max=crashes_max, ready_for_ms=ready_for_ms
+    )
     return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
 
 
@@ -333,6 +407,7 @@ def _claims(
             scopes=row[11],
             lane=row[12],
             made_by=row[14],
+            crashes=row[15],
         )
         for row in taken
     ]

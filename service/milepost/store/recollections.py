@@ -6,19 +6,26 @@ that run comes.
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, exists, func, select, update
 
 from milepost.core.errors import NotFoundError
 from milepost.store import new_runs, schema
-from milepost.store.dialect import number, text
+from milepost.store.dialect import now_ms, number, text, word
 from milepost.store.records import NewRun
 from milepost.store.work import Statement, Work
 
 _C = schema.recollections.c
 _R = schema.runs.c
+_W = schema.workers.c
 
+# The schema with which runs came that read others: who knows less would take them for broken.
+_SINCE = "0022"
+_is_older = exists().where(
+    _W.dead == 0, _W.until_ms > now_ms(), func.coalesce(_W.knows, word("")) < word(_SINCE)
+)
 _WAITING = Statement(
     select(_C.run_id, _C.tenant, _C.created_ms)
+    .where(~_is_older)
     .order_by(_C.created_ms, _C.run_id)
     .limit(number("limit"))
 )
@@ -61,7 +68,10 @@ class RecollectionRow:
 
 
 def waiting(limit: int) -> Work[list[RecollectionRow]]:
-    """Return runs that are to be read, those that wait longest first."""
+    """Return runs that are to be read, those that wait longest first.
+
+    None as long as a worker lives that may take a run which reads them, and cannot drive it.
+    """
     return [RecollectionRow(*row) for row in (yield _WAITING(limit=limit))]
 
 

@@ -11,6 +11,7 @@ from milepost.store import artifacts, budgets, log, new_runs, pending, reservati
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import Place
 from milepost.store.budgets import BudgetRow
+from milepost.store.cancellation import heed_cancellation, told_to_stop
 from milepost.store.conversations import ScopeKey
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
@@ -160,10 +161,12 @@ class Store:
         Who gave up would drop what a tool has done meanwhile. It is for others to end the wait: the
         process that is told to stop, or the shift whose worker was declared dead.
         """
+        known = told_to_stop()  # Who was, and asks even so, is about to tidy up.
         for wait_s in itertools.chain(self._waits_s, itertools.repeat(self._waits_s[-1])):
             try:
                 return await attempt()
             except DatabaseUnavailableError:
+                heed_cancellation(known)
                 await asyncio.sleep(wait_s)
         raise AssertionError("there is always another wait")
 

@@ -13,7 +13,8 @@ from milepost.memory.extraction import conversation
 from milepost.runtime.history import folded
 from milepost.runtime.journal import Ports
 from milepost.runtime.memory_runs import CALL_ID, memory_id, memory_name
-from milepost.store import log, recollections, runs
+from milepost.store import log, recollections, rollbacks, runs
+from milepost.store.erasures import UserBeingErasedError
 from milepost.store.recollections import RecollectionRow
 from milepost.store.records import Entry, NewRun
 from milepost.store.runs import RunRow
@@ -67,7 +68,8 @@ class Scribe:
         except OverloadedError:
             return False  # Whoever waits for an answer goes first.
         except MilepostError as error:
-            if error.retryable:
+            # What is being erased is not there any more once one might try again.
+            if error.retryable and not isinstance(error, UserBeingErasedError):
                 raise
             self._log.warning("nobody can learn of a run", run=row.run_id, error=str(error))
             await store.write(recollections.drop(row))
@@ -83,7 +85,7 @@ class Scribe:
             over = await store.read(runs.find(row.tenant, row.run_id))
         except NotFoundError:
             return None  # It was erased meanwhile.
-        if over.rolled_back_by is not None:
+        if await store.read(rollbacks.is_rolled_back(row.tenant, row.run_id)):
             return None
         state = folded(await store.read(log.read_all(row.tenant, row.run_id)))
         said = conversation(transcript(state))

@@ -14,6 +14,7 @@ from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.journal import Ports
 from milepost.runtime.means import Lease, Means
 from milepost.store import queue
+from milepost.store.cancellation import heed_cancellation
 from milepost.store.thread import ThreadStore
 from milepost.telemetry.logs import logger
 from milepost.worker.herald import Herald
@@ -84,10 +85,12 @@ class Shifts:
                 await self._shift()
             except MilepostError as error:
                 self._log.warning("a shift could not begin; trying again", error=str(error))
-                await asyncio.sleep(self._again_s)
             except Exception:
                 self._log.exception("a shift broke off; the next one begins")
-                await asyncio.sleep(self._again_s)
+            else:
+                continue
+            heed_cancellation()
+            await asyncio.sleep(self._again_s)
 
     def drain(self) -> None:
         """End the last shift: claim no more, hand back what is in hand."""

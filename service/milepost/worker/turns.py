@@ -8,6 +8,7 @@ from typing import TypeVar
 from structlog.stdlib import BoundLogger
 
 from milepost.core.errors import MilepostError
+from milepost.store.cancellation import heed_cancellation
 
 T = TypeVar("T")
 
@@ -20,9 +21,7 @@ async def take_turn(turn: Awaitable[T], otherwise: T, log: BoundLogger) -> T:
         log.warning("a turn failed", error=str(error))
     except Exception:
         log.exception("a turn failed")
-    # Whose connection broke while it was being cancelled may have heard of the connection alone.
-    if (task := asyncio.current_task()) and task.cancelling():
-        raise asyncio.CancelledError
+    heed_cancellation()
     return otherwise
 
 

@@ -9,13 +9,14 @@ from typing import Literal
 from milepost.core.errors import FencedError, MilepostError, UnavailableError
 from milepost.dispatch.port import Dispatcher, Offer
 from milepost.dispatch.sql import Sql
-from milepost.live.hub import QUEUE_BELL
+from milepost.live.hub import QUEUE_BELL, RunTail
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.drive import Drive, drive
 from milepost.runtime.history import History
 from milepost.runtime.journal import Ports
 from milepost.runtime.means import Means
 from milepost.store import queue
+from milepost.store.cancellation import heed_cancellation
 from milepost.store.engine import CollisionError, DatabaseUnavailableError
 from milepost.store.records import Claim
 from milepost.store.work import Work
@@ -29,10 +30,22 @@ RELEASE_WAITS_S = (0.1, 0.5, 2.0, 5.0)
 
 @dataclass(slots=True)
 class _Driven:
-    """A run in hand. `drive` is None while it is being loaded."""
+    """A run in hand. `drive` and `tail` are None while it is being loaded."""
 
     claim: Claim
     drive: Drive | None = None
+    tail: RunTail | None = None
+    achieved: bool = False
+
+    @property
+    def crashes(self) -> int:
+        """How often it crashed its worker, as far as anybody knows: 0 once it achieved anything."""
+        if self.claim.crashes and self.tail is not None:
+            self.achieved = self.achieved or any(
+                frame.type in queue.PROGRESS and frame.seq > self.claim.head
+                for frame in self.tail.ring
+            )
+        return 0 if self.achieved else self.claim.crashes
 
 
 class Worker:
@@ -119,12 +132,11 @@ class Worker:
             return []  # A zombie slipped an event in: the next claim takes the next number.
         except MilepostError as error:
             self._log.warning("could not claim", error=str(error))
-            await asyncio.sleep(self._poll_s)
-            return []
         except Exception:
             self._log.exception("could not claim")
-            await asyncio.sleep(self._poll_s)
-            return []
+        heed_cancellation()
+        await asyncio.sleep(self._poll_s)
+        return []
 
     async def _take(self, limit: int) -> list[Claim]:
         offer = self._dispatcher.next(limit)
@@ -143,13 +155,19 @@ class Worker:
 
     def _claiming(self, offer: Offer, limit: int, append_id: str) -> Work[list[Claim]]:
         now = self._ports.clock()
+        worst = max((driven.crashes for driven in self._driving.values()), default=0)
+        bearable = queue.bearable(worst)
         if offer.run_ids:
-            return queue.claim_specific(self.id, offer.run_ids, append_id, now)
+            return queue.claim_specific(
+                self.id, offer.run_ids, append_id, now, crashes_max=bearable
+            )
         if offer.ready_for_ms:
-            return queue.claim_overdue(self.id, limit, offer.ready_for_ms, append_id, now)
+            return queue.claim_overdue(
+                self.id, limit, offer.ready_for_ms, append_id, now, crashes_max=bearable
+            )
         self._claims += 1
         fair = self._claims % FAIR_EVERY == 0
-        return queue.claim(self.id, limit, append_id, now, fair=fair)
+        return queue.claim(self.id, limit, append_id, now, crashes_max=bearable, fair=fair)
 
     def _decline(self, offer: Offer, claimed: Sequence[Claim]) -> None:
         """Let go of what was offered and lost: somebody else has it, or it is not ready."""
@@ -188,6 +206,18 @@ class Worker:
             self._log.warning("could not look for stray runs", error=str(error))
         except Exception:
             self._log.exception("could not look for stray runs")
+        heed_cancellation()
+
+    def _is_stopped(self) -> bool:
+        return self._running is not None and self._running.cancelling() > 0
+
+    def _require_work(self) -> None:
+        """Raise `CancelledError` if this worker was stopped: a run's task may not have heard of it.
+
+        What a run called may have cancelled the run's task, so that one cannot be asked.
+        """
+        if self._is_stopped():
+            raise asyncio.CancelledError
 
     def _freed(self, task: "asyncio.Task[None]") -> None:
         self._dispatcher.let_go(self._driving.pop(task).claim.run_id)
@@ -198,7 +228,7 @@ class Worker:
         claim = driven.claim
         try:
             agent = await self._definitions.get(claim.tenant, claim.agent_id, claim.agent_version)
-            with self._ports.hub.hold(claim.run_id):
+            with self._ports.hub.hold(claim.run_id) as driven.tail:
                 driven.drive = await drive(claim, agent, self._history, self._means)
                 if self._closing:
                     driven.drive.drain()
@@ -207,7 +237,7 @@ class Worker:
             self._log.warning("let go of a run", run=claim.run_id, why=str(error))
             await self._give_up(claim, "outage")
         except asyncio.CancelledError:
-            if self._running is None or self._running.cancelling():
+            if self._running is None or self._is_stopped():
                 raise
             # Nobody who may asked for it: what the run called has reached beyond its own task.
             self._log.exception("a run crashed its worker", run=claim.run_id)
@@ -223,11 +253,13 @@ class Worker:
         without driving it would be stranded. Once it is declared dead, this ends with its shift.
         """
         for wait_s in itertools.chain(RELEASE_WAITS_S, itertools.repeat(RELEASE_WAITS_S[-1])):
+            self._require_work()
             try:
                 await self._ports.store.write(
                     queue.give_up(claim.tenant, claim.run_id, claim.epoch, self.id, why)
                 )
             except MilepostError:
+                self._require_work()
                 await asyncio.sleep(wait_s)
             else:
                 self._ports.hub.ring(QUEUE_BELL)

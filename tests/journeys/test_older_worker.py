@@ -1,0 +1,60 @@
+"""A worker of a version that knows nothing of memory, beside runs that are made for it."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.conftest import AGENTS, environment
+from tests.journeys.processes import Installation, assert_sound, installed, types
+from tests.journeys.test_learning import TAUGHT, readers, until_read
+from tests.store.earlier import commit_before, unpacked
+from tests.stubs.directed_model import DirectedModel
+
+pytestmark = pytest.mark.timeout(400)
+
+BEFORE_MEMORY = "0022_memories.py"
+OTHERS = 4
+
+
+@pytest.fixture
+async def installation(
+    postgres_database: str, model: DirectedModel, tmp_path: Path
+) -> AsyncIterator[Installation]:
+    """Processes that start from nothing: they are of several versions."""
+    settings = environment(postgres_database, model, tmp_path)
+    async with installed(tmp_path, settings) as installation:
+        yield installation
+
+
+async def test_no_run_is_made_that_a_worker_of_before_would_break(
+    installation: Installation, model: DirectedModel, tmp_path: Path
+) -> None:
+    """It would take it for one whose agent is lost, and in the end a person would have to act."""
+    try:
+        code = unpacked(commit_before(BEFORE_MEMORY), tmp_path / "before")
+    except LookupError as error:
+        pytest.skip(f"the version before is in the history of git alone, and here is none: {error}")
+    model.structured = json.dumps(TAUGHT)
+    model.enough.clear()
+    api = await installation.start(MILEPOST_SLOTS="0")
+    new = await installation.start_worker()
+    run = await api.create("slowly 20\non and on\nI am Ann.", agent="learner", user="ann")
+    await api.until(run["id"], "message.started")
+
+    (tmp_path / "old.toml").write_text(AGENTS.partition('[[agents]]\nname = "lead"')[0])
+    old = await installation.start_worker(**code, MILEPOST_AGENTS=str(tmp_path / "old.toml"))
+    model.enough.set()
+    assert types(await api.whole(run["id"]))[-1] == "run.completed"
+    others = [await api.create(f"slowly 500\n{number} two three four") for number in range(OTHERS)]
+    for other in others:
+        assert types(await api.whole(other["id"]))[-1] == "run.completed"
+    assert await readers(api, run["id"]) == []
+
+    assert await old.stop() == 0
+    reader = await until_read(api, run["id"], "completed")
+    events = await api.whole(reader["id"])
+    assert_sound(events)
+    assert "run.resumed" not in types(events)
+    assert await new.stop() == 0
