@@ -12,6 +12,7 @@ from milepost.runtime.definitions import encode_definition
 from tests.simulation.surroundings import here
 
 TENANT = "acme"
+ASIDE = "by the way "
 TOOLS = ("look", "put", "pay", "enter", "wire", "sign")
 GATED = frozenset({"wire", "sign"})
 APPROVAL_TTL_S = 4.0
@@ -65,8 +66,8 @@ class Actor:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Reply after a while, or fail."""
         around = here()
-        plan, step = _standing(request.messages, around.plans)
-        if not await around.think(plan.number, step):
+        plan, step, asides = _standing(request.messages, around.plans)
+        if not await around.think(plan.number, step, asides):
             raise ProviderError("the vendor is overloaded", retryable=True)
         deltas = saying("Done.")
         if step < len(plan.steps):
@@ -75,11 +76,16 @@ class Actor:
             yield delta
 
 
-def _standing(messages: tuple[Message, ...], plans: Mapping[int, Plan]) -> tuple[Plan, int]:
-    """Return the plan that was named last, and how many replies came since."""
+def _standing(
+    messages: tuple[Message, ...], plans: Mapping[int, Plan]
+) -> tuple[Plan, int, tuple[str, ...]]:
+    """Return the plan that was named last, how many replies came since, and what was said since."""
     replies = 0
+    asides: list[str] = []
     for message in reversed(messages):
-        if message.role == "user":
-            return plans[int(message.content.removeprefix("plan "))], replies
+        if message.role == "user" and message.content.startswith(ASIDE):
+            asides.insert(0, message.content)
+        elif message.role == "user":
+            return plans[int(message.content.removeprefix("plan "))], replies, tuple(asides)
         replies += message.role == "assistant"
     raise AssertionError("somebody has said something")

@@ -13,16 +13,18 @@ from milepost.api.approval_bodies import ApprovalDecision
 from milepost.api.deciding import UNKNOWN_ORIGIN
 from milepost.api.replays import once
 from milepost.api.runs import _sent_on
+from milepost.api.steers import _brought, _the_same
 from milepost.core.codec import encode
 from milepost.core.errors import MilepostError, UnavailableError
 from milepost.core.events import InputMessage, RunQueued
-from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.live.hub import QUEUE_BELL, inbox_bell, ring_for
 from milepost.runtime.cancelling import Cancellation, cancel_run
+from milepost.runtime.steering import letter_of
 from milepost.store import runs
 from milepost.store.idempotency import Asked
 from milepost.store.records import Entry, NewRun, Request
 from milepost.store.runs import Letter
-from tests.simulation.agents import TENANT, Plan
+from tests.simulation.agents import ASIDE, TENANT, Plan
 
 if TYPE_CHECKING:
     from tests.simulation.host import Host
@@ -33,7 +35,7 @@ T = TypeVar("T")
 REFUSALS = frozenset(
     {
         "approval_decided", "approval_expired", "approval_withdrawn", "digest_mismatch",
-        "not_waiting_for_operator",
+        "not_waiting_for_operator", "run_over",
     }
 )  # fmt: skip
 PATIENCE_S = 4.0
@@ -54,6 +56,7 @@ class Wish:
     deadline_s: float | None = None
     behind: "Wish | None" = None
     cancel_after_s: float | None = None
+    says_after_s: tuple[float, ...] = ()
     made: list[tuple[str, str]] = field(default_factory=list)
     is_settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -75,6 +78,7 @@ class Clients:
         self.wishes = wishes
         self.answers: list[Answered] = []
         self.cancelled: list[str] = []
+        self.said: list[tuple[str, str]] = []
         self.busy = 0
         self._minds: dict[str, float] = {}
 
@@ -120,6 +124,9 @@ class Clients:
             await asyncio.gather(*(self._create(wish) for _ in range(1 + twice)))
         finally:
             wish.is_settled.set()
+        if wish.made:
+            for number, after_s in enumerate(wish.says_after_s):
+                self._begin(self._say, wish, f"{wish.plan.number}{number}", after_s)
         if wish.made and wish.cancel_after_s is not None:
             await asyncio.sleep(wish.cancel_after_s)
             run_id = wish.made[0][0]
@@ -161,6 +168,30 @@ class Clients:
         self._world.tell("cancelled", run_id, replayed)
         if replayed is not None and not was_over:
             self.cancelled.append(run_id)
+
+    async def _say(self, wish: Wish, number: str, after_s: float) -> None:
+        """Say something to a run that may be at anything by now, or over."""
+        await asyncio.sleep(after_s)
+        run_id = wish.made[0][0]
+        key = f"say {number}" if self._random.random() < 0.5 else None
+        said = InputMessage("user", f"{ASIDE}{number}")
+
+        async def say(host: "Host") -> str:
+            message_id, now = host.new_id("ste"), host.now_ms()
+            asked = self._asked(host, f"POST /v1/runs/{run_id}/messages", key, message_id)
+            letter = letter_of(said, message_id, "ann")
+            effect = _brought(TENANT, run_id, message_id, letter, now)
+            made = await host.store.write(once(asked, effect, _the_same))
+            if not made.replayed:
+                ring_for(host.hub, run_id)
+            return made.resource
+
+        twice = key is not None and self._random.random() < 0.3
+        asking = (self._ask(say, is_repeatable=key is not None) for _ in range(1 + twice))
+        for message_id in await asyncio.gather(*asking):
+            self._world.tell("said", run_id, said.content, message_id)
+            if message_id is not None:
+                self.said.append((run_id, message_id))
 
     async def _retry(self, run_id: str) -> None:
         await asyncio.sleep(self._random.random() * 2)

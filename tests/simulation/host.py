@@ -221,9 +221,9 @@ class Host:
         """What runs are to do, by number."""
         return self.world.plans
 
-    async def think(self, plan: int, step: int) -> bool:
+    async def think(self, plan: int, step: int, asides: tuple[str, ...]) -> bool:
         """Take a model's time; say whether it has an answer."""
-        self.world.watch.thought(self, plan, step)
+        self.world.watch.thought(self, plan, step, asides)
         await asyncio.sleep(self.world.weather.thought_s())
         return not self.world.weather.thought_fails()
 

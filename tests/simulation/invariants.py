@@ -20,6 +20,8 @@ from milepost.core.events import (
     MessageCompleted,
     MessageStarted,
     RunRetried,
+    SteerApplied,
+    SteerReceived,
     ToolCallCompleted,
     ToolCallDenied,
     ToolCallFailed,
@@ -28,6 +30,7 @@ from milepost.core.events import (
 )
 from milepost.core.state import State, evolve
 from milepost.core.usage import Usage
+from milepost.store.records import STEER_LETTER
 from milepost.store.usage import NUMBERS
 from milepost.telemetry.spans import SpanFold
 from tests.simulation.watch import TERMINAL
@@ -65,7 +68,17 @@ def verdict(world: "World", clients: "Clients") -> str | None:
     logs = _logs(world.database)
     found = (
         wrong
-        for look in (_runs, _shapes, _beside, _answers, _letters, _wishes, _turns, _executions)
+        for look in (
+            _runs,
+            _shapes,
+            _beside,
+            _answers,
+            _letters,
+            _said,
+            _wishes,
+            _turns,
+            _executions,
+        )
         for wrong in look(world, clients, logs)
     )
     return next(found, None)
@@ -205,6 +218,34 @@ def _letters(world: "World", _: "Clients", logs: dict[str, Log]) -> Iterator[str
     for run_id, count in retries.items():
         if len(logs[run_id].of(RunRetried)) != count:
             yield f"{run_id} was sent on {count} times, and its log does not say so"
+
+
+def _said(world: "World", clients: "Clients", logs: dict[str, Log]) -> Iterator[str]:
+    """What was said to a run was heard once, and then told its model once, in the order it came.
+
+    A run that was stopped from outside may have heard the beginning of it only.
+    """
+    came: dict[str, list[str]] = defaultdict(list)
+    contents: Counter[str] = Counter()
+    for run_id, kind, said in world.watch.letters:
+        if kind == STEER_LETTER:
+            came[run_id].append(said["message_id"])
+            contents[said["content"]] += 1
+    if twice := [content for content, count in contents.items() if count > 1]:
+        yield f"said once, and brought more often: {twice}"
+    for run_id, message_id in clients.said:
+        if message_id not in came[run_id]:
+            yield f"{run_id}: {message_id} was taken, and never came"
+    for log in logs.values():
+        brought = came[log.run_id]
+        heard = [event.message_id for event in log.of(SteerReceived)]
+        told = [message_id for event in log.of(SteerApplied) for message_id in event.message_ids]
+        if heard != brought[: len(heard)] or told != heard[: len(told)]:
+            yield f"{log.run_id}: said was {brought}, heard {heard}, told the model {told}"
+        if log.status not in _MAY_FOLLOW_A_CANCEL and heard != brought:
+            yield f"{log.run_id} is {log.status}: said was {brought}, and heard {heard}"
+        if log.status == "completed" and told != brought:
+            yield f"{log.run_id} has its answer: said was {brought}, and its model told {told}"
 
 
 def _wishes(_: "World", clients: "Clients", logs: dict[str, Log]) -> Iterator[str]:

@@ -6,10 +6,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from milepost.core import admission
+from milepost.core import admission, decide
 from milepost.core.agents import Agent
-from milepost.core.effects import CallTool
+from milepost.core.effects import CallTool, Effect
 from milepost.core.repetition import ToolEffect
+from milepost.core.rulings import Rules
+from milepost.core.state import State
 from milepost.runtime import drive, settle
 from milepost.runtime.journal import Journal
 from milepost.runtime.means import Means
@@ -242,6 +244,22 @@ def letter_to_a_run_that_is_over() -> AbstractContextManager[object]:
     return replaced((runs, "_DELIVER", Rewritten(runs._DELIVER, open_)))
 
 
+def letters_read_backwards() -> AbstractContextManager[object]:
+    """What came last is read first."""
+    inbox = Rewritten(log._INBOX, ("ORDER BY inbox.seq", "ORDER BY inbox.seq DESC"))
+    return replaced((log, "_INBOX", inbox))
+
+
+def answer_that_waits_for_no_word() -> AbstractContextManager[object]:
+    """A run ends with its model's answer, whatever was said to it meanwhile."""
+    decides = decide._decide_step
+
+    def deaf(state: State, rules: Rules) -> tuple[Effect, ...]:
+        return decides(replace(state, steers=()), rules)
+
+    return replaced((decide, "_decide_step", deaf))
+
+
 # --- Approvals ---
 
 
@@ -349,30 +367,32 @@ def _hosts_with(kind: type[store.Store]) -> list[tuple[object, str, object]]:
 MUTANTS = [
     Mutant(broken.__name__, broken, seen_at)
     for broken, seen_at in (
-        (unfenced_append_behind_a_late_head, 56),
-        (unfenced_end, 442),
-        (end_that_overlooks_what_came, 183),
-        (ambiguous_commit_taken_for_a_failure, 173),
-        (ambiguous_commit_taken_for_a_success, 6),
-        (sweep_of_the_living, 6),
+        (unfenced_append_behind_a_late_head, 265),
+        (unfenced_end, 840),
+        (end_that_overlooks_what_came, 165),
+        (ambiguous_commit_taken_for_a_failure, 88),
+        (ambiguous_commit_taken_for_a_success, 1),
+        (sweep_of_the_living, 2),
         (claim_of_what_others_hold, 0),
-        (lease_that_never_lapses_here, 3),
-        (dead_worker_renewed, 6),
-        (strays_left_where_they_are, 983),
-        (hints_alone, 5),
-        (wake_of_what_is_driven, 10),
-        (letter_missed_by_who_lets_go, 114),
-        (letters_consumed_unread, 11),
-        (letter_to_a_run_that_is_over, 40),
-        (decision_without_compare_and_set, 7),
-        (expiry_without_compare_and_set, 5),
-        (edit_that_is_not_told, 33),
-        (once_made_again, 123),
+        (lease_that_never_lapses_here, 22),
+        (dead_worker_renewed, 7),
+        (strays_left_where_they_are, 300),
+        (hints_alone, 6),
+        (wake_of_what_is_driven, 2),
+        (letter_missed_by_who_lets_go, 103),
+        (letters_consumed_unread, 2),
+        (letter_to_a_run_that_is_over, 7),
+        (letters_read_backwards, 17),
+        (answer_that_waits_for_no_word, 7),
+        (decision_without_compare_and_set, 2),
+        (expiry_without_compare_and_set, 7),
+        (edit_that_is_not_told, 14),
+        (once_made_again, 73),
         (call_made_before_the_log_says_so, 0),
-        (turn_that_never_comes, 5),
-        (turn_of_the_last, 53),
-        (turn_of_all, 53),
-        (turn_though_another_is_active, 14),
-        (key_beside_its_effect, 0),
+        (turn_that_never_comes, 23),
+        (turn_of_the_last, 46),
+        (turn_of_all, 46),
+        (turn_though_another_is_active, 21),
+        (key_beside_its_effect, 3),
     )
 ]

@@ -17,7 +17,7 @@ class Surroundings(Protocol):
     def plans(self) -> Mapping[int, "Plan"]:
         """What runs are to do, by number."""
 
-    async def think(self, plan: int, step: int) -> bool:
+    async def think(self, plan: int, step: int, asides: tuple[str, ...]) -> bool:
         """Take a model's time; say whether it has an answer."""
 
     async def act(self, context: ToolContext, number: int) -> str:

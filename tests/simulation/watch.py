@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from milepost.core.canonical import call_digest
+from milepost.store.records import STEER_LETTER
 from milepost.store.schema import ACTIVE, ENDED
 from milepost.tools import Absent, Found, ToolContext, Unknown
 from tests.simulation.agents import GATED
@@ -177,10 +179,17 @@ class Watch:
 
     # --- What is done in the world ---
 
-    def thought(self, host: "Host", plan: int, step: int) -> None:
-        """A model is asked by `host`."""
-        self._world.tell("model", host.name, f"plan {plan}", f"step {step}")
+    def thought(self, host: "Host", plan: int, step: int, asides: tuple[str, ...]) -> None:
+        """A model is asked by `host`, and reads what people said to its run meanwhile."""
+        self._world.tell("model", host.name, f"plan {plan}", f"step {step}", *asides)
         self.counted["model calls"] += 1
+        self.counted["messages read by models"] += len(asides)
+        came = [said["content"] for _, kind, said in self.letters if kind == STEER_LETTER]
+        read = [came.index(aside) for aside in asides]
+        self._require(
+            all(before < after for before, after in pairwise(read)),
+            f"the model of plan {plan} reads {asides}, and said was {came}",
+        )
 
     def began(self, host: "Host", context: ToolContext, number: int) -> None:
         """A tool's function is entered on `host`."""

@@ -34,7 +34,15 @@ def _wish(random: Random, plan: Plan, behind: Wish | None, within_s: float) -> W
         deadline_s=0.5 + random.random() * 7 if chance > 0.87 else None,
         behind=behind,
         cancel_after_s=random.random() ** 2 * 6 if random.random() < 0.2 else None,
+        says_after_s=_moments(random) if random.random() < 0.4 else (),
     )
+
+
+def _moments(random: Random) -> tuple[float, ...]:
+    """Return when something is said to a run: often at about the same time."""
+    first_s = random.random() ** 2 * 4
+    moments = [first_s + random.random() ** 3 for _ in range(random.choice((1, 1, 2, 3)))]
+    return tuple(sorted(moments))
 
 
 def _plan(world: "World", number: int) -> Plan:
