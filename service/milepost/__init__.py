@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Observer,
         Providers,
         RecordingObserver,
+        Steering,
         StreamChunk,
     )
     from milepost.client import BlockingMilepost, Event, Milepost, Patience, Run
@@ -80,6 +81,7 @@ __all__ = [
     "Registry",
     "Run",
     "RunError",
+    "Steering",
     "StreamChunk",
     "Tool",
     "ToolContext",
@@ -108,6 +110,7 @@ _HOMES = {
         "Observer",
         "Providers",
         "RecordingObserver",
+        "Steering",
         "StreamChunk",
     ),
     "milepost.client": ("BlockingMilepost", "Event", "Milepost", "Patience", "Run"),

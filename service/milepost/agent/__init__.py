@@ -8,6 +8,7 @@ from milepost.agent.observer import Observer
 from milepost.agent.observers import LoggingObserver, RecordingObserver
 from milepost.agent.providers import Providers
 from milepost.agent.result import AgentResult, CallMade
+from milepost.agent.steering import Steering
 from milepost.agent.stream import StreamChunk
 from milepost.agent.trace import AgentTrace, TraceStep
 from milepost.memory.conversation import Conversation
@@ -29,6 +30,7 @@ __all__ = [
     "Providers",
     "RecordingObserver",
     "RunOptions",
+    "Steering",
     "StreamChunk",
     "TraceStep",
 ]

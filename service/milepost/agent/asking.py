@@ -7,6 +7,7 @@ from typing import Literal, TypedDict
 from pydantic import TypeAdapter, ValidationError
 
 from milepost.agent.answer_format import ResponseFormat
+from milepost.agent.steering import Steering
 from milepost.core.errors import InvalidError
 from milepost.core.events import InputMessage
 from milepost.core.json import clean_text
@@ -42,7 +43,7 @@ class RunOptions(TypedDict, total=False):
     of the answer as they come. `parent_run_id` and `trace_metadata` go into the trace, and tools
     know for which `user` they act. The run ends after `deadline_s`; without `cache` no reply is
     looked up. It goes on in a `conversation`, if one is given, and waits for its turn there. What
-    is in `knowledge` and fits it is told to it.
+    is in `knowledge` and fits it is told to it, and what is said by `steering` while it runs.
     """
 
     response_format: ResponseFormat | None
@@ -54,6 +55,7 @@ class RunOptions(TypedDict, total=False):
     trace_metadata: Mapping[str, str]
     conversation: Conversation | None
     knowledge: Recall | None
+    steering: Steering | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class Options:
     trace_metadata: Mapping[str, str] = field(default_factory=dict)
     conversation: Conversation | None = None
     knowledge: Recall | None = None
+    steering: Steering | None = None
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None and not self.deadline_s > 0:
@@ -77,6 +80,8 @@ class Options:
             raise TypeError(f"{self.conversation!r} is no Conversation; make one, and hand it in")
         if self.knowledge is not None and not callable(getattr(self.knowledge, "context", None)):
             raise TypeError(f"{self.knowledge!r} is no Knowledge; make one, and hand it in")
+        if self.steering is not None and not isinstance(self.steering, Steering):
+            raise TypeError(f"{self.steering!r} is no Steering; make one, and hand it in")
 
 
 def options_of(given: RunOptions) -> Options:

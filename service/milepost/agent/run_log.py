@@ -105,6 +105,11 @@ class RunLog:
         self._letters.append(letter)
         self._arrived.set()
 
+    @property
+    def unread(self) -> list[str]:
+        """What kinds of things are in the inbox that nobody has read."""
+        return [letter.kind for letter in self._letters[self._seen :]]
+
     async def mail(self, within_s: float | None) -> None:
         """Return once something is in the inbox that nobody has read, or the time is up."""
         with suppress(TimeoutError):

@@ -76,8 +76,10 @@ class Runner:
         async with self.workplace.held() as equipment:
             telling = Telling(self.observers, self.name)
             running = Running(self.plan, said, order, equipment, telling)
+            hearing = options.steering.heard_by(running.hear) if options.steering else nullcontext()
             try:
-                return await running.result()
+                with hearing:
+                    return await running.result()
             finally:
                 self.ledger.add(running.log.usage, running.log.events)
 

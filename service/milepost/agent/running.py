@@ -9,19 +9,21 @@ import orjson
 from milepost.agent.answer_format import AnswerFormat
 from milepost.agent.approvals import InProcessApprovals
 from milepost.agent.approver import Approver
-from milepost.agent.asking import Options, Spoken
+from milepost.agent.asking import Options, Spoken, conversation
 from milepost.agent.children import ChildOrder, InProcessChildren, StartChild
 from milepost.agent.definition import Written
 from milepost.agent.narration import Narration
 from milepost.agent.observations import SessionSave, ToolChunk
 from milepost.agent.result import AgentResult, Record, result_of
 from milepost.agent.run_log import RunLog
+from milepost.agent.steering import nobody_hears
 from milepost.agent.stream import Chunks, OnChunk, StreamChunk
 from milepost.agent.telling import Telling
 from milepost.agent.workplace import Equipment
 from milepost.core.agents import Agent, Memory, Remembered
 from milepost.core.codec import decode
 from milepost.core.context import NOTHING_SEEN, Earlier, Seen
+from milepost.core.errors import ConflictError, InvalidError
 from milepost.core.events import (
     Failure,
     Parent,
@@ -50,8 +52,9 @@ from milepost.runtime.means import Means
 from milepost.runtime.permits import Identity, Permits
 from milepost.runtime.rules import rules_for
 from milepost.runtime.settle import closing
+from milepost.runtime.steering import letter_of
 from milepost.runtime.stops import StopCondition
-from milepost.store.records import Claim, Entry
+from milepost.store.records import STEER_LETTER, STEERS_MAX, Claim, Entry
 
 TENANT = "local"
 WORKER = "in process"
@@ -121,13 +124,15 @@ class Running:
         self._order = order
         self._telling = telling
         self.run_id = order.child.run_id if order.child else equipment.new_id("run")
-        self._session_id = equipment.new_id("ses")
+        self._new_id = equipment.new_id
+        self._session_id = self._new_id("ses")
         self._hub = Hub()
         self.log = RunLog(self._told) if telling.is_heard else RunLog()
         self._children = InProcessChildren(order.start_child, self.log, self._hub)
         self._approvals = InProcessApprovals(plan.approver, self._judge(), self.log, self._hub)
         self._narration = self._narrating()
         self._broken: Exception | None = None
+        self._heard = 0
         self._seen = NOTHING_SEEN
         self._means = self._equipped(equipment)
         self._listen()
@@ -152,6 +157,27 @@ class Running:
         if self._broken:
             raise self._broken
         return self._made()
+
+    def hear(self, said: str) -> None:
+        """Have the run's model read this at its next step.
+
+        Raises `ConflictError` if the run is over, or has been told as much as one takes.
+        """
+        if self.log.change and self.log.change.ends:
+            raise nobody_hears()
+        if self._heard == STEERS_MAX:
+            raise ConflictError(
+                f"run {self.run_id} takes {STEERS_MAX} messages, and has them; say it with the"
+                " next one",
+                code="too_many_messages",
+            )
+        if not said:
+            raise InvalidError("there is nothing to hear in an empty text")
+        [message] = conversation(said).now
+        letter = letter_of(message, self._new_id("ste"), CALLER)
+        self.log.deliver(STEER_LETTER, orjson.loads(letter))
+        self._heard += 1
+        self._hub.ring(inbox_bell(self.run_id))
 
     async def before(
         self, claim: Claim, memory: Memory | None, summary_id: str, *, begun_only: bool = False
@@ -266,6 +292,8 @@ class Running:
         assert isinstance(waiting, RunWaiting), "a run that has not ended waits"
         await self.log.mail(self._left_s(state))
         why: ResumeWhy = "cancel" if waiting.cause == "operator" else waiting.cause
+        if self.log.unread[:1] == [STEER_LETTER]:
+            why = "steer"
         await self.log.begin(now_ms(), RunResumed(state.attempt + 1, WORKER, why))
 
     def _left_s(self, state: State) -> float | None:
