@@ -48,6 +48,7 @@ from milepost.runtime.budgets import TenantBudgets
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.confirmation_parser import load_parser
 from milepost.runtime.demo_agent import DEMO_AGENT
+from milepost.runtime.embedding_bills import EmbeddingBills
 from milepost.runtime.journal import Ports, no_export
 from milepost.runtime.links import Links
 from milepost.runtime.means import Lease, Means
@@ -151,7 +152,14 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         )
         vault = _vault(settings)
         post = await stack.enter_async_context(_post(settings, store, vault))
-        vectors = await stack.enter_async_context(_vectors(settings, store))
+        budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
+        cache = await stack.enter_async_context(_cache(settings, redis_up))
+        models = await stack.enter_async_context(_models(settings, cache, redis_up))
+        providers = models.catalog
+        pricing = await _pricing(settings, models)
+        vectors = await stack.enter_async_context(
+            _vectors(settings, store, EmbeddingBills(store, now_ms, pricing, budgets))
+        )
         toolsets = await stack.enter_async_context(
             _toolsets(
                 settings, store, vault, background, StoredNotes(store, now_ms, Ids(), vectors)
@@ -159,17 +167,12 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         )
         permissions = TenantPermissions(store, clock=now_ms)
         policies = TenantPolicies(store, clock=now_ms)
-        budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
-        cache = await stack.enter_async_context(_cache(settings, redis_up))
-        models = await stack.enter_async_context(_models(settings, cache, redis_up))
-        providers = models.catalog
         threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
         rails = load_rails(_listed(settings.guardrails), threads)
         await apply_agents(
             DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers, rails), ports
         )
         access = await _access(settings, asking)
-        pricing = await _pricing(settings, models)
 
         def means(lease: Lease) -> Means:
             return Means(
@@ -273,14 +276,16 @@ def load_tools(settings: Settings) -> Registry:
 
 
 @asynccontextmanager
-async def _vectors(settings: Settings, store: Store) -> AsyncIterator[Vectors | None]:
+async def _vectors(
+    settings: Settings, store: Store, bills: EmbeddingBills
+) -> AsyncIterator[Vectors | None]:
     """Yield what finds memories by their meaning, where a model for that is named."""
     declared = load_providers(settings) if settings.embeddings else {}
     async with open_embeddings(settings.embeddings, declared) as embeddings:
         if embeddings is None:
             yield None
             return
-        vectors = Vectors(store, embeddings)
+        vectors = Vectors(store, embeddings, bills)
         embedding = asyncio.create_task(Embedder(vectors, embeddings.model).run())
         try:
             yield vectors

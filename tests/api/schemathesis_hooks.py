@@ -92,6 +92,8 @@ def filter_failure(
     # Of a tool and of a model, or of a message and of an agent: each alone is right.
     both = code == "bad_query" and case.operation.path.endswith(("/usage", "/state"))
     both |= code == "bad_cursor" and case.operation.path.startswith("/v1/sessions/")  # whose run?
+    # Which types of events there are, no schema says either.
+    both |= code == "bad_query" and "types" in (case.query or {})
     said = case.body if isinstance(case.body, dict) else {}
     both |= code == "invalid_request" and {"delay_s", "if_active"} <= said.keys()  # now, or later
     # Which answer a question takes, and what a rule may mean, no schema says.

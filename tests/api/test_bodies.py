@@ -71,6 +71,22 @@ async def send(
     return await client.request(endpoint.method, path, content=content, headers=JSON)
 
 
+async def test_who_forgets_the_body_is_told_so(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/v1/sessions", headers=JSON)
+
+    assert refusal(answer) == (400, "malformed_json")
+    assert answer.json()["detail"] == "there is no body; send JSON, if only {}"
+
+
+async def test_what_should_be_an_object_is_told_so_without_names_of_classes(
+    client: httpx2.AsyncClient,
+) -> None:
+    answer = await client.post("/v1/agents", json=an_agent(memory={"extract": True}))
+
+    assert refusal(answer) == (422, "invalid_request")
+    assert answer.json()["detail"] == "/memory/extract: Input should be an object"
+
+
 async def test_no_endpoint_takes_what_is_not_json(
     client: httpx2.AsyncClient, things: dict[str, str]
 ) -> None:

@@ -77,6 +77,7 @@ async def test_a_method_that_is_not_served_says_which_are(client: httpx2.AsyncCl
 
     assert refusal(answer) == (405, "method_not_allowed")
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+    assert answer.json()["detail"] == "/v1/agents does not take DELETE, but GET, HEAD, POST"
 
 
 async def test_a_path_of_its_own_is_no_id(client: httpx2.AsyncClient) -> None:

@@ -14,8 +14,8 @@ from milepost.store.opening import open_engine
 from milepost.store.records import Change
 from milepost.store.store import Store
 from tests.api.asking import parked, started
-from tests.api.making import refusal
-from tests.api.serving import serving, settings_for
+from tests.api.making import an_agent, made, refusal
+from tests.api.serving import KeyedService, serving, settings_for
 from tests.api.surface import SURFACE, stocked
 from tests.store.making import a_park, a_worker, claims
 
@@ -161,3 +161,18 @@ async def test_a_key_belongs_to_one_path(client: httpx2.AsyncClient) -> None:
 
     assert [each.json()["id"] for each in answers] == runs
     assert all("idempotency-replayed" not in each.headers for each in answers)
+
+
+async def test_nobody_is_answered_with_what_somebody_else_asked_for(keyed: KeyedService) -> None:
+    await made(keyed.acme, "/v1/agents", an_agent())
+    ann, bob = [
+        await keyed.holding("runs:read", "runs:write", subject=user) for user in ("ann", "bob")
+    ]
+    body = {"agent": "clerk", "input": "What do you know of me?"}
+
+    first = await ann.post("/v1/runs", json=body, headers=KEY)
+    again = await ann.post("/v1/runs", json=body, headers=KEY)
+    others = await bob.post("/v1/runs", json=body, headers=KEY)
+
+    assert again.json()["id"] == first.json()["id"]
+    assert refusal(others) == (422, "idempotency_key_reused")

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import orjson
 import pytest
 
 from tests.api.making import MAIL, a_waiting_run, an_agent, an_ended_run, made, refusal
@@ -154,6 +155,7 @@ async def test_saying_it_again_under_one_key_says_it_once(
     assert first.json()["id"] == again.json()["id"] == waiting["id"]
     assert "idempotency-replayed" not in first.headers
     assert again.headers["idempotency-replayed"] == "true"
+    assert again.headers["milepost-steered"] == first.headers["milepost-steered"]
     log = f"/v1/runs/{waiting['id']}/events?types=steer.received,run.cancelled"
     await client.post(f"/v1/runs/{waiting['id']}/cancel")
     await client.get(f"/v1/runs/{waiting['id']}/wait")
@@ -188,6 +190,38 @@ async def test_whoever_leaves_does_not_cancel_the_run_that_he_spoke_to(
         events = await other.get(log, headers={"accept": "application/json"})
 
     assert "run.cancelled" not in events.text
+
+
+async def test_whoever_repeats_what_he_said_and_leaves_does_not_cancel_the_run_either(
+    service: Service, client: httpx2.AsyncClient, waiting: dict[str, Any]
+) -> None:
+    body = {
+        **HELLO, "session_id": waiting["session_id"], "if_active": "steer", "stream": True,
+        "on_disconnect": "cancel",
+    }  # fmt: skip
+
+    for _ in range(2):
+        async with client.stream("POST", "/v1/runs", json=body, headers=KEY) as stream:
+            await anext(stream.aiter_lines())
+    async with service.client() as other:
+        still = await other.post(f"/v1/runs/{waiting['id']}/messages", json={"content": "Still?"})
+        assert still.status_code == 202, still.text
+        assert await said_to(other, waiting, 2) == [HELLO["input"], "Still?"]
+        assert (await shown(other, waiting))["status"] != "cancelled"
+
+
+async def said_to(client: httpx2.AsyncClient, run: dict[str, Any], count: int) -> list[str]:
+    """Return what the run heard while it was under way, once it heard so much or is over."""
+    path = f"/v1/runs/{run['id']}/events?types=steer.received,run.cancelled&deltas=false"
+    found: list[str] = []
+    async with client.stream("GET", path) as stream:
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                event = orjson.loads(line.removeprefix("data: "))
+                found.append(event["data"].get("content", event["type"]))
+            if len(found) == count:
+                break
+    return found
 
 
 @pytest.mark.parametrize(

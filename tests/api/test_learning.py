@@ -91,6 +91,21 @@ async def test_an_agent_shows_what_it_learns_and_what_it_is_told(learning: Learn
     }  # fmt: skip
 
 
+async def test_sessions_of_runs_that_learn_are_not_among_a_user_s_chats(learning: Learning) -> None:
+    run = await learning.said("I am Ann.")
+    reader = await learning.read(run)
+
+    async def listed(query: str) -> list[tuple[str, str]]:
+        page = (await learning.client.get(f"/v1/sessions?user=ann{query}")).json()
+        return [(each["kind"], each["id"]) for each in page["data"]]
+
+    chat, child = ("chat", run["session_id"]), ("child", reader["session_id"])
+    assert await listed("") == await listed("&kind=chat") == [chat]
+    assert await listed("&kind=child") == [child]
+    assert await listed("&kind=any") == [child, chat]
+    assert await listed("&kind=trial") == []
+
+
 async def test_what_is_learned_in_one_session_is_told_in_another(learning: Learning) -> None:
     run = await learning.said("I am Ann.")
     reader = await learning.read(run)

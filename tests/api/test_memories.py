@@ -1,12 +1,13 @@
 """Memories over HTTP: kept, looked for, corrected, exported and forgotten."""
 
+import asyncio
 from typing import Any
 
 import httpx2
 import orjson
 import pytest
 
-from tests.api.making import a_memory, made, refusal
+from tests.api.making import a_memory, an_agent, made, refusal
 from tests.api.serving import KeyedService
 
 TEA = {"scope": "user", "owner": "ann", "kind": "fact", "content": "Ann likes green tea."}
@@ -95,6 +96,9 @@ async def test_a_repeated_request_keeps_it_once(client: httpx2.AsyncClient) -> N
         ({"scope": "tenant"}, ""),
         ({"owner": None}, ""),
         ({"content": ""}, "/content"),
+        ({"content": " \n"}, "/content"),
+        ({"content": "\u200b"}, "/content"),
+        ({"kind": "entity", "subject": "\u202e "}, "/subject"),
         ({"content": "x" * 2_001}, "/content"),
     ],
 )
@@ -107,6 +111,14 @@ async def test_what_makes_no_sense_is_refused(
     problem = answer.json()
     pointers = [each["pointer"] for each in problem.get("errors", [])]
     assert pointer in (*pointers, problem["error"].get("param"))
+
+
+async def test_only_the_tenants_memory_has_no_owner(client: httpx2.AsyncClient) -> None:
+    ownerless = await client.post("/v1/memories", json={**TEA, "owner": None})
+    of_all = await client.post("/v1/memories", json={**TEA, "scope": "tenant"})
+
+    assert "name the owner: a session's id, a user" in ownerless.json()["detail"]
+    assert "what is the tenant's has no owner" in of_all.json()["detail"]
 
 
 async def test_whose_it_is_must_be_there(client: httpx2.AsyncClient) -> None:
@@ -143,6 +155,7 @@ async def test_memories_are_looked_for_by_words(client: httpx2.AsyncClient) -> N
     assert await listed(client, q="PAINT") == ["a painter"]
     assert await listed(client, q='"') == []
     assert await listed(client, q="' OR 1=1 --") == []
+    assert await listed(client, q="") == await listed(client, q=" ") == await listed(client)
     refused = await client.get("/v1/memories?q=tea&after=mem_1")
     assert refusal(refused) == (400, "one_page")
 
@@ -155,9 +168,11 @@ async def test_a_correction_is_a_new_version_of_exactly_what_was_read(
 
     answer = await client.put(path, json={"content": "Coffee."}, headers={"If-Match": '"1"'})
     stale = await client.put(path, json={"content": "Cocoa."}, headers={"If-Match": '"1"'})
+    bare = await client.put(path, json={"content": "Cocoa."}, headers={"If-Match": "2"})
 
     assert (answer.status_code, answer.headers["etag"]) == (200, '"2"')
-    assert refusal(stale) == (412, "precondition_failed")
+    assert refusal(stale) == refusal(bare) == (412, "precondition_failed")
+    assert bare.json()["detail"].endswith("; send it with its quotes")
     assert (await client.get(path)).json()["content"] == "Coffee."
     assert await listed(client, q="tea") == []
 
@@ -239,6 +254,64 @@ async def test_a_user_s_own_memories_are_changed_in_his_name_alone(keyed: KeyedS
         assert refusal(refused) == (403, "missing_scope")
     assert (await writer.get(path)).status_code == 200
     assert (await actor.put(path, json={"content": "x"})).status_code == 200
+
+
+@pytest.mark.parametrize("scope", ["agent", "tenant"])
+async def test_who_stands_for_one_user_changes_nothing_that_all_are_told(
+    keyed: KeyedService, scope: str
+) -> None:
+    await made(keyed.acme, "/v1/agents", an_agent())
+    body = a_memory(scope=scope, **({"owner": "clerk"} if scope == "agent" else {}))
+    path = f"/v1/memories/{(await made(keyed.acme, '/v1/memories', body))['id']}"
+    bob = await keyed.holding("runs:write", subject="bob")
+    desk = await keyed.holding("runs:write", "users:act_as", subject="desk")
+    service = await keyed.holding("runs:write")
+
+    for refused in (
+        await bob.post("/v1/memories", json={**body, "content": "Bob is always right."}),
+        await bob.put(path, json={"content": "Bob is always right."}),
+        await bob.delete(path),
+    ):
+        assert refusal(refused) == (403, "missing_scope")
+    assert (await desk.put(path, json={"content": "The shop opens at ten."})).status_code == 200
+    assert (await service.delete(path)).status_code == 204
+
+
+async def test_what_is_written_into_anothers_session_is_not_said_in_his_name(
+    keyed: KeyedService,
+) -> None:
+    session = await made(keyed.acme, "/v1/sessions", {"user": "ann"})
+    body = {**TEA, "scope": "session", "owner": session["id"]}
+    users = {}
+    for name, holder in {
+        "ann": await keyed.holding("runs:write", subject="ann"),
+        "bob": await keyed.holding("runs:write", subject="bob"),
+        "nobody": await keyed.holding("runs:write"),
+        "anybody": await keyed.holding("runs:write", "users:act_as"),
+    }.items():
+        users[name] = (await made(holder, "/v1/memories", {**body, "content": f"by {name}"}))[
+            "user"
+        ]
+
+    assert users == {"ann": "ann", "bob": "bob", "nobody": None, "anybody": "ann"}
+
+
+async def test_no_memory_outlives_the_session_that_goes_meanwhile(
+    client: httpx2.AsyncClient,
+) -> None:
+    sessions = [(await made(client, "/v1/sessions", {}))["id"] for _ in range(20)]
+    kept = [
+        client.post("/v1/memories", json={**TEA, "scope": "session", "owner": session})
+        for session in sessions
+    ]
+    gone = [client.delete(f"/v1/sessions/{session}") for session in sessions]
+
+    both = zip(kept, gone, strict=True)
+    answers = await asyncio.gather(*(each for pair in both for each in pair))
+
+    assert {each.status_code for each in answers[1::2]} == {204}
+    assert {each.status_code for each in answers[::2]} <= {201, 404}
+    assert (await client.get("/v1/memories?scope=session")).json()["data"] == []
 
 
 async def test_no_export_has_what_another_tenant_knows(keyed: KeyedService) -> None:

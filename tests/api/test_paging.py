@@ -79,6 +79,14 @@ def test_what_is_known_is_allowed() -> None:
         allow(request, "limit", "status")
 
 
+@pytest.mark.parametrize("name", ["metadata", "metadata[]", "metadata[a"])
+def test_labels_asked_for_without_a_key_are_refused_and_told_how_to_ask(name: str) -> None:
+    with pytest.raises(InvalidError, match=r"metadata\[team\]=support") as refused:
+        allow(asking(f"{name}=support"), "limit", "metadata")
+
+    assert refused.value.code == "bad_query"
+
+
 def test_metadata_filters_are_read_by_key() -> None:
     assert metadata(asking("metadata[a]=1&metadata[b%20c]=%C3%BC&limit=1")) == {
         "a": "1",
@@ -104,7 +112,7 @@ def test_metadata_filters_that_no_database_could_take_are_refused(name: str) -> 
     )
 
     with pytest.raises(InvalidError):
-        allow(request, "limit")
+        allow(request, "limit", "metadata")
 
 
 @pytest.mark.parametrize(

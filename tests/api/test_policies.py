@@ -1,5 +1,6 @@
 """`/v1/policies` and `/v1/grants`: rules that stand besides agents', and what a call would meet."""
 
+import asyncio
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from milepost.store import grants
 from milepost.store.grants import GrantRow
 from tests.api.asking import events
 from tests.api.making import an_agent, made, refusal
+from tests.api.searching import tables_with
 from tests.api.serving import KeyedService
 
 TENANT = "/v1/policies/tenant"
@@ -238,3 +240,19 @@ async def test_another_tenants_grants_and_a_foreign_scope_are_closed(keyed: Keye
     assert (await keyed.globex.get("/v1/grants")).json()["data"] == []
     assert refusal(await writer.delete(path))[0] == 403
     assert refusal(await writer.get("/v1/grants"))[0] == 403
+
+
+async def test_no_policy_outlives_the_session_that_goes_meanwhile(
+    keyed: KeyedService, database_url: str
+) -> None:
+    ids = [(await made(keyed.acme, "/v1/sessions", {}))["id"] for _ in range(20)]
+    said = {"policy": {"deny": ["Xylo5577"]}}
+    kept = [keyed.acme.put(f"/v1/policies/sessions/{each}", json=said) for each in ids]
+    gone = [keyed.acme.delete(f"/v1/sessions/{each}") for each in ids]
+
+    both = zip(kept, gone, strict=True)
+    answers = await asyncio.gather(*(each for pair in both for each in pair))
+
+    assert {each.status_code for each in answers[::2]} <= {200, 404}
+    assert {each.status_code for each in answers[1::2]} == {204}
+    assert "policies" not in tables_with(database_url, "Xylo5577")

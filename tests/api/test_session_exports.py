@@ -237,3 +237,14 @@ async def test_who_may_act_for_himself_alone_imports_nobody_elses(keyed: KeyedSe
 
     assert own["user"] == "ann"
     assert refusal(refused) == (403, "missing_scope")
+
+
+async def test_nor_runs_of_anybody_else(keyed: KeyedService) -> None:
+    ann = await keyed.holding("runs:write", subject="ann")
+    of = {user: {**EMPTY, "runs": [{**TALK, "user": user}]} for user in ("ann", "bob")}
+
+    own = await made(ann, "/v1/session_imports", of["ann"])
+    refused = await ann.post("/v1/session_imports", json=of["bob"])
+
+    assert own["runs_ended"] == 1
+    assert refusal(refused) == (403, "missing_scope")

@@ -152,6 +152,15 @@ async def test_what_is_no_place_is_refused(
     assert refusal(answer) == (422, "invalid_request")
 
 
+async def test_what_a_place_is_is_said_in_words(client: httpx2.AsyncClient, session: str) -> None:
+    answer = await client.post(f"/v1/sessions/{session}/fork", json={"at": "4"})
+
+    [fault] = answer.json()["errors"]
+    assert fault["pointer"] == "/at"
+    assert "such as 2.0" in fault["detail"]
+    assert "pattern" not in answer.text
+
+
 async def test_a_repeated_request_makes_one_fork(client: httpx2.AsyncClient, session: str) -> None:
     path, key = f"/v1/sessions/{session}/fork", {"idempotency-key": "k1"}
 

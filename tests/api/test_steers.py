@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from milepost.store.steers import MESSAGES_MAX
+from milepost.store.records import STEERS_MAX
 from tests.api.making import a_waiting_run, an_agent, an_ended_run, made, refusal
 
 KEY = {"idempotency-key": "say-1"}
@@ -81,15 +81,15 @@ async def test_a_run_takes_so_many_messages_and_no_more(
     client: httpx2.AsyncClient, waiting: dict[str, Any]
 ) -> None:
     path = f"/v1/runs/{waiting['id']}/messages"
-    for number in range(MESSAGES_MAX):
+    for number in range(STEERS_MAX):
         answer = await client.post(path, json={"content": f"{number}"})
         assert answer.status_code == 202, answer.text
 
     too_much = await client.post(path, json={"content": "One more."})
 
     assert refusal(too_much) == (409, "too_many_messages")
-    told = await heard(client, waiting["id"], MESSAGES_MAX)
-    assert [each["content"] for each in told] == [f"{number}" for number in range(MESSAGES_MAX)]
+    told = await heard(client, waiting["id"], STEERS_MAX)
+    assert [each["content"] for each in told] == [f"{number}" for number in range(STEERS_MAX)]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,9 @@ async def test_a_tool_is_tried_as_a_run_of_its_own(client: httpx2.AsyncClient) -
     assert (run["usage"]["cost_nanos"], run["usage"]["unpriced_calls"]) == (0, 0)
     spans = (await client.get(f"/v1/runs/{run['id']}/trace")).json()["spans"]
     assert "execute_tool add" in [span["name"] for span in spans]
+    session = (await client.get(f"/v1/sessions/{run['session_id']}")).json()
+    assert session["kind"] == "trial"
+    assert (await client.get("/v1/sessions")).json()["data"] == []
 
 
 async def test_arguments_that_do_not_fit_are_a_failed_call_as_a_model_would_see_it(

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx2
 import pytest
@@ -14,7 +15,17 @@ from redis.asyncio import Redis
 
 from milepost.live.hub import LiveText
 from milepost.live.text_buffers import TextBuffers
-from tests.api.making import a_budget, a_memory, a_webhook, erased, made, over, refusal
+from tests.api.making import (
+    a_budget,
+    a_memory,
+    a_waiting_run,
+    a_webhook,
+    an_agent,
+    erased,
+    made,
+    over,
+    refusal,
+)
 from tests.api.searching import database_files_with, files_with, keys_with, tables_with
 from tests.api.serving import Service, serving, serving_tenants, settings_for
 from tests.stubs.directed_model import DirectedModel, directed_model
@@ -120,7 +131,10 @@ async def said_everywhere(desk: Desk) -> None:
     answer = await client.post("/v1/runs?wait=20", json=body, headers=keyed)
     assert answer.json()["status"] == "completed", answer.text
     await decided(desk, "approve", f'call send {{"text": "{MARK}"}}')
-    await asked(desk, f'call send {{"text": "{MARK} is waiting"}}')
+    await decided(desk, "deny", f'call send {{"text": "{MARK}"}}')
+    await steered(desk)
+    question = await asked(desk, f'call send {{"text": "{MARK} is waiting"}}')
+    await said_to(desk, question["run_id"])
     items = [{"input": f"An item, {MARK}"}]
     wanted = {"agent": "clerk", "user": USER, "items": items, "metadata": {"about": MARK}}
     batch = await made(client, "/v1/batches", wanted)
@@ -152,10 +166,34 @@ async def asked(desk: Desk, text: str) -> dict[str, Any]:
     return question
 
 
+async def said_to(desk: Desk, run_id: str) -> None:
+    """Say something to a run that is under way."""
+    body = {"content": f"And think of {MARK}, said meanwhile"}
+    await made(desk.client, f"/v1/runs/{run_id}/messages", body)
+
+
+async def steered(desk: Desk) -> None:
+    """Have a run take up what is said to it, and be replaced while it has more of that."""
+    question = await asked(desk, f'call send {{"text": "{MARK}"}}')
+    await said_to(desk, question["run_id"])
+    answer = {"decision": "deny", "comment": f"no {MARK}"}
+    await made(desk.client, f"/v1/approvals/{question['id']}/decision", answer)
+    run = (await desk.client.get(f"/v1/runs/{question['run_id']}/wait")).json()
+    assert run["status"] == "completed", run
+    question = await asked(desk, f'call send {{"text": "{MARK}"}}')
+    run = (await desk.client.get(f"/v1/runs/{question['run_id']}")).json()
+    inside = {"session_id": run["session_id"]}
+    rather = {"agent": "clerk", "input": f"Rather this, {MARK}", "user": USER, **inside}
+    await made(desk.client, "/v1/runs", {**rather, "if_active": "steer"})
+    await desk.run(f"No, rather that, {MARK}", **inside, if_active="rollback")
+
+
 async def decided(desk: Desk, decision: str, text: str) -> None:
     """Have the clerk ask, answer with words, and wait for the end."""
     question = await asked(desk, text)
-    body = {"decision": decision, "comment": f"because of {MARK}", "arguments": {"text": MARK * 2}}
+    body: dict[str, Any] = {"decision": decision, "comment": f"because of {MARK}"}
+    if decision == "approve":
+        body["arguments"] = {"text": MARK * 2}
     answer = await desk.client.post(f"/v1/approvals/{question['id']}/decision", json=body)
     assert answer.status_code == 200, answer.text
     run = (await desk.client.get(f"/v1/runs/{question['run_id']}/wait")).json()
@@ -309,4 +347,104 @@ async def test_while_a_user_is_erased_runs_of_theirs_are_refused(desk: Desk) -> 
 
     assert run["id"]
     assert refusal(answer) == (409, "user_being_erased")
+    assert answer.json()["retryable"] is True, "it may be made once the erasure is over"
     assert [each["id"] for each in shown] == [erasure["id"]]
+
+
+async def test_what_is_told_of_a_user_in_somebody_elses_session_goes_too(desk: Desk) -> None:
+    model = "openai/m"
+    teller = {
+        "name": "teller",
+        "model": model,
+        "memory": {"window": {"messages": 2}, "summarize": {"model": model}},
+    }
+    await made(desk.client, "/v1/agents", teller)
+    session = await made(desk.client, "/v1/sessions", {"user": OTHER})
+    inside = {"session_id": session["id"], "agent": "teller"}
+    await desk.run(f"Hello, {MARK}", **inside)
+    for text in ("One", "Two", "Three"):
+        await desk.run(text, user=OTHER, **inside)
+    path = f"/v1/sessions/{session['id']}"
+    before = (await desk.client.get(f"{path}/summaries")).json()["data"]
+    assert MARK in " ".join(each["content"] for each in before)
+
+    await desk.erased()
+    after = await desk.run("Four", user=OTHER, **inside)
+
+    assert tables_with(desk.url, MARK) == set()
+    assert after["status"] == "completed"
+    shown = (await desk.client.get(f"{path}/summaries")).json()["data"]
+    kept = {(each["first"], each["last"]) for each in shown}
+    assert kept >= {(each["first"], each["last"]) for each in before}
+
+
+@pytest.mark.parametrize("user", ["export", "a%2Fexport", "r"])
+async def test_whatever_users_are_called_they_are_erased_and_nobody_elses_requests_forgotten(
+    desk: Desk, user: str
+) -> None:
+    keyed = {"idempotency-key": "k1"}
+    body = {"agent": "clerk", "input": "Once", "user": OTHER}
+    first = (await desk.client.post("/v1/runs?wait=20", json=body, headers=keyed)).json()
+    await made(desk.client, "/v1/sessions", {"user": unquote(user)})
+
+    shown = await desk.erased(user)
+    again = await desk.client.post("/v1/runs", json=body, headers=keyed)
+
+    assert shown["erased"]["sessions"] == 1
+    assert again.json()["id"] == first["id"]
+
+
+async def test_what_a_user_answered_in_somebody_elses_run_stays_without_name_and_words(
+    database_url: str,
+) -> None:
+    async with serving_tenants(settings_for(database_url)) as keyed:
+        await made(keyed.acme, "/v1/agents", an_agent(policy={"ask": ["*"]}))
+        theirs = await keyed.holding("approvals:decide", "runs:read", subject=USER)
+        runs = [await a_waiting_run(keyed.acme, user=OTHER) for _ in range(3)]
+        approve, deny, withdraw = [await asked_by(keyed.acme, run) for run in runs]
+        because = f"because of {MARK}"
+        for question, decision in ((approve, "approve"), (deny, "deny")):
+            said = {"decision": decision, "comment": because}
+            await made(theirs, f"/v1/approvals/{question}/decision", said)
+        await made(theirs, f"/v1/approvals/{withdraw}/withdraw", {"reason": because})
+        for run in runs:
+            await keyed.acme.get(f"/v1/runs/{run['id']}/wait")
+        spread = tables_with(database_url, MARK)
+        assert spread >= {"approvals", "audit", "votes"}
+        assert tables_with(database_url, USER) >= {"keys", "votes"}
+
+        erasure = await erased(keyed.acme, USER)
+
+        # What the model has made of a refusal stays in the run, and so in its outcome.
+        left = tables_with(database_url, MARK)
+        assert left <= {each for each in spread if each.startswith(("events", "runs"))}
+        assert tables_with(database_url, "Xylo5577") == set()
+        for question, status in ((approve, "approved"), (deny, "denied"), (withdraw, "withdrawn")):
+            shown = (await keyed.acme.get(f"/v1/approvals/{question}")).json()
+            assert (shown["status"], shown["decided_by"]) == (status, erasure["id"])
+            assert shown["comment"] is None
+            assert {vote["person"] for vote in shown["votes"]} <= {erasure["id"]}
+        for run in runs:
+            for event in await log_of(keyed.acme, run["id"]):
+                assert MARK not in str(event) or event["type"].startswith(("message", "run."))
+        told = (await keyed.acme.get("/v1/audit?action=approval.decided")).json()["data"]
+        assert [(act["actor"], act["details"]["decision"]) for act in told] == [
+            (erasure["id"], "deny"),
+            (erasure["id"], "approve"),
+        ]
+        assert erasure["erased"]["approvals_unnamed"] == 3
+
+
+async def asked_by(client: httpx2.AsyncClient, run: dict[str, Any]) -> str:
+    """Return what the run asks."""
+    [question] = (await client.get(f"/v1/approvals?run_id={run['id']}")).json()["data"]
+    return str(question["id"])
+
+
+async def log_of(client: httpx2.AsyncClient, run_id: str) -> list[dict[str, Any]]:
+    """Return the run's log."""
+    answer = await client.get(
+        f"/v1/runs/{run_id}/events?limit=100", headers={"accept": "application/json"}
+    )
+    entries: list[dict[str, Any]] = answer.json()["data"]
+    return entries

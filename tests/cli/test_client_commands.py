@@ -224,6 +224,8 @@ def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: st
         (["approvals", "decide", "apr_x", "deny"], "there is no approval apr_x"),
         (["grants", "revoke", "gra_x"], "there is no grant gra_x"),
         (["policies", "check", "nobody", "add"], "there is no agent 'nobody'"),
+        (["memories", "delete", "mem_x"], "there is no memory mem_x"),
+        (["retention", "set", "--runs-s", "5"], "/runs_s: "),
     ],
 )
 def test_what_the_server_refuses_is_said_in_one_line(
@@ -242,6 +244,9 @@ def test_what_the_server_refuses_is_said_in_one_line(
         (["runs", "create", "demo", "hi", "--deadline-s", "nan"], "nan is no number of seconds"),
         (["runs", "create", "demo", "hi", "--delay-s", "inf"], "inf is no number of seconds"),
         (["runs", "list", "--status", "gone"], "'gone' is not one of 'queued'"),
+        (["memories", "list", "--scope", "all"], "'all' is not one of 'session'"),
+        (["retention", "set"], "name what is to be kept"),
+        (["retention", "set", "--runs-s", "a day"], "'a day' is neither seconds nor forever"),
         (["policies", "put", "nowhere.json"], "nowhere.json cannot be read"),
         (["policies", "check", "demo", "add", "{"], "what the tool would get is not JSON"),
         (["policies", "check", "demo", "add", "[]"], "is a JSON object, such"),
@@ -357,6 +362,57 @@ def test_a_session_is_found_watched_forked_and_taken_elsewhere(
     assert imported["runs_ended"] == 1
     assert session in {each["id"] for each in found}
     assert imported["id"] in asked(base_url, tmp_path, "sessions", "list").out
+    assert lines(asked(base_url, tmp_path, "sessions", "list", "--kind", "child", "--json")) == []
+
+
+def test_what_is_known_is_listed_looked_for_exported_and_forgotten(
+    base_url: str, tmp_path: Path
+) -> None:
+    for said in ("Eva likes green tea.", "Eva lives in Bergen."):
+        fact = {"scope": "user", "owner": "eva", "kind": "fact", "content": said}
+        assert httpx2.post(f"{base_url}/v1/memories", json=fact).is_success
+
+    listed = lines(asked(base_url, tmp_path, "memories", "list", "--user", "eva", "--json"))
+    table = asked(base_url, tmp_path, "memories", "list", "--owner", "eva", "--limit", "1")
+    [found] = lines(asked(base_url, tmp_path, "memories", "search", "bergen", "--json"))
+    nothing = asked(base_url, tmp_path, "memories", "search", "bergen", "--scope", "tenant")
+    exported = lines(asked(base_url, tmp_path, "memories", "export", "eva"))
+    deleted = asked(base_url, tmp_path, "memories", "delete", found["id"])
+
+    assert listed == exported
+    assert [each["content"] for each in listed] == ["Eva lives in Bergen.", "Eva likes green tea."]
+    assert table.out.split()[:5] == ["MEMORY", "SCOPE", "OWNER", "KIND", "SAYS"]
+    assert "Eva lives in Bergen." in table.out
+    assert "There are more: --after mem_" in table.err
+    assert nothing.out.split() == ["MEMORY", "SCOPE", "OWNER", "KIND", "SAYS"]
+    assert (deleted.code, deleted.out) == (0, "")
+    [left] = lines(asked(base_url, tmp_path, "memories", "list", "--user", "eva", "--json"))
+    assert left["content"] == "Eva likes green tea."
+
+
+def test_how_long_things_are_kept_is_shown_and_changed_by_what_is_named(
+    base_url: str, tmp_path: Path
+) -> None:
+    words = ("retention", "set")
+    first = asked(base_url, tmp_path, *words, "--runs-s", "86400", "--traces-s", "3600")
+    second = asked(base_url, tmp_path, *words, "--traces-s", "forever", "--memories-s", "90")
+
+    shown = json.loads(asked(base_url, tmp_path, "retention", "show").out)
+
+    kept = ("runs_s", "events_s", "artifacts_s", "traces_s", "memories_s")
+    assert [json.loads(first.out)[name] for name in kept] == [86_400, None, None, 3_600, None]
+    assert shown == json.loads(second.out)
+    assert [shown[name] for name in kept] == [86_400, None, None, None, 90]
+    forever = [f"--{name.replace('_', '-')}=forever" for name in kept]
+    assert asked(base_url, tmp_path, *words, *forever).code == 0
+
+
+def test_all_that_there_is_of_a_user_is_exported(base_url: str, tmp_path: Path) -> None:
+    asked(base_url, tmp_path, "runs", "create", "demo", "What is 2 + 4?", "--user", "ida")
+
+    things = lines(asked(base_url, tmp_path, "export-user", "ida"))
+
+    assert {"session", "run", "event"} <= {each["kind"] for each in things}
 
 
 def test_what_takes_the_space_is_printed(base_url: str, tmp_path: Path) -> None:

@@ -173,6 +173,8 @@ async def test_a_conversation_is_kept_and_erased(milepost: Milepost) -> None:
 
     assert changed.title == (await milepost.sessions.get(session.id)).title == "one sum"
     assert messages.items[0]["content"] == "What is 1 + 1?"
+    latest = await milepost.sessions.messages(session.id, order="desc", limit=1)
+    assert (latest.items[0]["content"], latest.has_more) == ("1 + 1 = 2.", True)
     assert [each.id for each in (await milepost.sessions.runs(session.id)).items] == [run.id]
     assert session.id in {each.id for each in (await milepost.sessions.list()).items}
     archived = await milepost.sessions.update(session.id, archived=True, ttl_s=3_600)
@@ -194,6 +196,20 @@ async def test_a_conversation_is_kept_and_erased(milepost: Milepost) -> None:
     await milepost.sessions.delete(session.id)
     with pytest.raises(ApiError):
         await milepost.sessions.get(session.id)
+
+
+async def test_what_was_rolled_back_is_shown_to_whoever_asks(milepost: Milepost) -> None:
+    run = await milepost.runs.get(await parked(milepost))
+    other = await milepost.runs.create(
+        "demo", "What is 1 + 1?", session_id=run.session_id, if_active="rollback"
+    )
+    await milepost.runs.wait(other.id)
+
+    left = await milepost.sessions.messages(run.session_id)
+    whole = await milepost.sessions.messages(run.session_id, rolled_back=True)
+
+    assert left.items[0]["content"] == "What is 1 + 1?"
+    assert whole.items[0]["content"] == MAIL
 
 
 async def test_a_sessions_window_is_looked_after(milepost: Milepost) -> None:
@@ -328,7 +344,26 @@ async def test_how_long_things_are_kept_is_said_and_changed(milepost: Milepost) 
 
     assert (kept.runs_s, kept.traces_s) == (None, 86_400)
     assert read == kept
+    changed = await milepost.users.keep(if_still=kept.version, traces_s=90_000)
+    with pytest.raises(ApiError) as stale:
+        await milepost.users.keep(if_still=kept.version, traces_s=100_000)
+    assert (changed.version, stale.value.status) == (kept.version + 1, 412)
     assert "runs" in {table["name"] for table in (await milepost.users.storage())["tables"]}
+
+
+async def test_all_that_there_is_of_a_user_is_exported_line_by_line(milepost: Milepost) -> None:
+    said = "What is 17 + 25?\u2028And\x85 so on."
+    run = await milepost.runs.create("demo", said, user="a/b bob")
+    await milepost.runs.wait(run.id)
+
+    things = [each async for each in milepost.users.export("a/b bob")]
+
+    kinds = [each["kind"] for each in things]
+    assert kinds[:2] == ["session", "run"]
+    assert set(kinds[2:]) == {"event"}
+    assert things[1]["data"]["id"] == run.id
+    assert things[2]["data"]["data"]["input"][0]["content"] == said
+    assert [each async for each in milepost.users.export("nobody")] == []
 
 
 async def test_a_user_is_erased_and_waited_for(milepost: Milepost) -> None:

@@ -117,6 +117,24 @@ async def test_a_proxys_own_error_page_is_tried_again_if_it_may_pass() -> None:
     assert len(server.asked) == 2
 
 
+async def test_lines_are_asked_for_again_but_not_once_they_have_begun() -> None:
+    busy = answer("503 Service Unavailable", {"code": "draining", "retryable": True})
+    whole = answer("200 OK", {"n": 1})
+    short = whole.replace(b"content-length: 7", b"content-length: 70")
+    async with (
+        scripted([None, busy, short + b"\n", whole]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        things = client.users.export("ann")
+        first = await anext(things)
+        with pytest.raises(UnavailableError):
+            await anext(things)
+
+    assert first == {"n": 1}
+    assert len(server.asked) == 3
+    assert server.asked[2].headers["accept"] == "application/x-ndjson"
+
+
 async def test_the_key_is_sent_and_ids_stay_one_segment_of_the_path() -> None:
     async with (
         scripted([answer("200 OK", RUN)]) as server,

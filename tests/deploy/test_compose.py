@@ -77,6 +77,21 @@ def test_every_variable_that_is_asked_for_is_in_the_example() -> None:
     assert asked == set(example_environment())
 
 
+@pytest.mark.parametrize("name", sorted(our_services()))
+def test_every_setting_of_the_file_that_is_filled_in_arrives(name: str) -> None:
+    service = our_services()[name]
+
+    assert service["env_file"] == [{"path": ".env", "required": False}]
+    # What the composition itself decides is under `environment`, which goes before the file.
+    decided = {
+        "MILEPOST_DATABASE_URL",
+        "MILEPOST_REDIS_URL",
+        "MILEPOST_MIGRATE",
+        "MILEPOST_DRAIN_S",
+    }
+    assert decided <= set(service["environment"])
+
+
 def test_no_secret_is_written_down() -> None:
     example = example_environment()
 

@@ -8,7 +8,7 @@ import pytest
 
 from milepost.core.errors import ConfigurationError, ProviderError
 from milepost.providers.declared import DeclaredProvider
-from milepost.providers.embeddings import Embeddings, open_embeddings
+from milepost.providers.embeddings import Embedded, Embeddings, open_embeddings
 from tests.stubs.embeddings_server import EmbeddingsServer, embeddings_server
 
 MODEL = "stub/little"
@@ -33,15 +33,29 @@ async def embeddings(server: EmbeddingsServer) -> AsyncIterator[Embeddings]:
 async def test_each_text_has_its_vector_of_length_one(
     embeddings: Embeddings, server: EmbeddingsServer
 ) -> None:
-    vectors = await embeddings.embed(["tea", "a cat and a dog"])
+    made = await embeddings.embed(["tea", "a cat and a dog"])
 
+    vectors = made.vectors
+    assert made.tokens == 6
     assert [vector.index(max(vector)) for vector in vectors] == [0, 1]
     assert all(math.isclose(math.hypot(*vector), 1) for vector in vectors)
     assert server.requests == [
         {"model": "little", "input": ["tea", "a cat and a dog"], "encoding_format": "float"}
     ]
     assert server.keys == ["Bearer a-key"]
-    assert await embeddings.embed([]) == []
+    assert await embeddings.embed([]) == Embedded(())
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [None, {}, [], "3", {"prompt_tokens": "3"}, {"prompt_tokens": -1}, {"prompt_tokens": 0}],
+)
+async def test_tokens_of_which_nothing_sensible_is_said_are_not_known(
+    embeddings: Embeddings, server: EmbeddingsServer, usage: Any
+) -> None:
+    server.answer = {"data": [{"index": 0, "embedding": [1.0]}], "usage": usage}
+
+    assert await embeddings.embed(["tea"]) == Embedded([[1.0]])
 
 
 @pytest.mark.parametrize(

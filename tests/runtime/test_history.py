@@ -11,9 +11,11 @@ from milepost.core.agents import Memory, Window
 from milepost.core.events import RunCancelled, RunResumed, SessionLoaded
 from milepost.core.messages import Message
 from milepost.core.model import ModelRequest
+from milepost.core.window import Place
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.ending import end_run
 from milepost.runtime.history import History
+from milepost.store import pins
 from milepost.store.address import SqliteAddress
 from milepost.store.store import Store
 from milepost.store.work import Work
@@ -245,6 +247,26 @@ async def test_a_run_whose_log_is_gone_is_passed_over(shop: Workshop) -> None:
     ]
 
 
+async def test_what_was_read_of_a_log_is_not_kept_for_long_behind_its_end(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.runtime.history.TRUSTED_S", 0)
+    first = await shop.queue("My name is Ann.")
+    await shop.go_on([saying("Hello, Ann.")])
+    second = await shop.queue("I am 30.", session_id=first.session_id)
+    await shop.go_on([saying("Good.")])
+    history = History(shop.store)
+    before = await history.of([first.id, second.id])
+    with closing(sqlite3.connect(shop.path, isolation_level=None)) as file:
+        file.execute("DELETE FROM events WHERE run_id = ?", (first.id,))
+
+    after = await history.of([first.id, second.id])
+
+    assert len(before[first.id]) == 2
+    assert after[first.id] == ()
+    assert after[second.id] is before[second.id]
+
+
 async def test_what_was_rolled_back_is_not_seen(shop: Workshop) -> None:
     first = await shop.queue("My name is Ann.")
     await shop.go_on([saying("Hello, Ann.")])
@@ -330,3 +352,24 @@ async def test_a_fork_is_told_what_fell_out_of_sight_before_it(shop: Workshop) -
 
     assert [said for _, said in spoken(model.requests[0])] == ["Three.", "Three.", "And?"]
     assert [said for _, said in spoken(early.requests[0])] == ["One.", "1.", "And?"]
+
+
+async def test_what_no_guardrail_has_seen_is_not_shown_for_being_pinned(shop: Workshop) -> None:
+    unseen = await shop.queue("Unseen.")
+    row = await shop.row(unseen.id)
+    await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
+    for said in ("Seen.", "Last."):
+        await in_session(shop, said, unseen.session_id, "Yes.")
+    for turn in (1, 2):
+        await shop.store.write(pins.put(TENANT, unseen.session_id, Place(turn, 0), 0))
+    await shop.queue("Next.", session_id=unseen.session_id)
+    claim = await shop.claim()
+    narrow = Memory(window=Window(messages=2))
+
+    seen = await shop.history.before(claim, narrow, "sum_1")
+    guarded = await shop.history.before(claim, narrow, "sum_1", begun_only=True)
+
+    assert [each.content for each in seen.earlier.pinned] == ["Unseen.", "Seen."]
+    assert [each.content for each in guarded.earlier.pinned] == ["Seen."]
+    assert guarded.loaded is not None
+    assert guarded.loaded.pins == ("2.0",)

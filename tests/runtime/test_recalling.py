@@ -1,5 +1,6 @@
 """Recall: what of all that is known a run is told, in the page's order, and as data alone."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,18 +12,31 @@ from milepost.core.errors import ToolError
 from milepost.core.memories import Finding, MemoryScope, Owner
 from milepost.memory.knowledge import DAY_MS
 from milepost.memory.telling import NOTE
+from milepost.providers.embeddings import Embedded
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.recalling import StoredRecall
 from milepost.runtime.stored_notes import StoredNotes
+from milepost.runtime.vectors import Vectors
 from milepost.store import agents, memories
 from milepost.store.memories import MemoryFilter, NewMemory, Source
-from milepost.store.records import Claim, Page
+from milepost.store.records import Claim, IfActive, Page
 from milepost.tools import ToolContext
 from tests.runtime.workshop import TENANT, Workshop
+from tests.stubs.embeddings_server import meaning
 
 CLAIM = Claim("run_1", TENANT, "ses_1", "agt_1", 1, "ann", 1, 1, 0, 0, "{}", None, None)
 ANN = Owner("user", "ann")
 HEADS = [f"[{label}]" for label in LABELS.values()]
+
+
+class Meanings:
+    """A model of meanings in this process."""
+
+    model = "stub/little"
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """Return where the texts point."""
+        return Embedded([meaning(text) for text in texts])
 
 
 def remembering(*scopes: MemoryScope) -> Agent:
@@ -226,8 +240,32 @@ async def test_without_a_user_and_a_rule_the_session_remembers(
     assert await notes.keep(context, Finding("fact", "x")) == "session"
 
 
+async def test_a_run_that_was_rolled_back_keeps_nothing_any_more(
+    shop: Workshop, notes: StoredNotes
+) -> None:
+    context = await a_call(shop)
+    await notes.keep(context, Finding("fact", "Said before."))
+    other = IfActive("rollback", "ann")
+
+    await shop.queue(session_id=context.session_id, if_active=other)
+
+    with pytest.raises(ToolError, match="rolled back"):
+        await notes.keep(context, Finding("fact", "Said behind it."))
+    assert await kept(shop) == []
+
+
 async def test_a_call_finds_only_what_its_run_may_know(shop: Workshop, notes: StoredNotes) -> None:
     await keep(shop, Finding("fact", "Ben likes tea."), Owner("user", "ben"))
     await keep(shop, Finding("fact", "Tea is at four."), Owner("tenant"))
 
     assert await notes.look(await a_call(shop), "tea") == ["Tea is at four."]
+
+
+async def test_who_may_know_nothing_is_told_nothing_by_its_meaning_either(shop: Workshop) -> None:
+    await keep(shop, Finding("fact", "Ann likes tea."))
+    found = Vectors(shop.store, Meanings())
+    await found.embed_some()
+    notes = StoredNotes(shop.store, shop.clock, shop.new_id, found)
+    for_nobody = await a_call(shop, Memory(recall=Remembered(scopes=("user",))), user=None)
+
+    assert await notes.look(for_nobody, "beverage") == []

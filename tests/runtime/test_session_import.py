@@ -4,6 +4,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from milepost.core.codec import decode
 from milepost.core.errors import InvalidError
@@ -109,6 +110,11 @@ def test_turns_that_are_out_of_order_are_refused(turns: tuple[int, int]) -> None
         made(*(a_run(USER, turn=turn) for turn in turns))
 
 
+def test_a_turn_behind_which_no_session_could_go_on_is_refused() -> None:
+    with pytest.raises(ValidationError, match="turn"):
+        made(a_run(USER, turn=100_000_000))
+
+
 def test_summaries_and_pins_are_brought_along() -> None:
     summary = {"first": "1.0", "last": "1.1", "content": "A sum."}
 
@@ -128,3 +134,37 @@ def test_summaries_that_do_not_fit_are_refused(places: list[tuple[str, str]]) ->
 
     with pytest.raises(InvalidError):
         made(a_run(USER, ANSWER), summaries=stretches)
+
+
+@pytest.mark.parametrize("place", ["1.1", "1.2"])
+def test_what_is_of_no_use_alone_cannot_be_pinned(place: str) -> None:
+    with pytest.raises(InvalidError, match=f"message {place} is of no use") as refused:
+        made(a_run(USER, ASKS, RESULT, ANSWER), pins=["1.0", place])
+
+    assert refused.value.pointer == "/pins/1"
+
+
+def test_a_pin_of_what_is_there_no_more_is_left_out() -> None:
+    found = made(a_run(USER, ANSWER, turn=2), pins=["1.0", "2.0", "2.7", "3.0"])
+
+    assert found.pins == (Place(2, 0),)
+
+
+def test_a_stretch_that_parts_a_result_from_its_call_is_refused() -> None:
+    stretch = {"first": "1.0", "last": "1.1", "content": "x"}
+
+    with pytest.raises(InvalidError, match="parts a result from its call") as refused:
+        made(a_run(USER, ASKS, RESULT, ANSWER), summaries=[stretch])
+
+    assert refused.value.pointer == "/summaries/0/last"
+    found = made(a_run(USER, ASKS, RESULT, ANSWER), summaries=[{**stretch, "last": "1.2"}])
+    assert found.summaries[0].last == Place(1, 2)
+
+
+def test_only_users_show_pictures_and_only_such_as_any_run_may_be_shown() -> None:
+    picture = "https://x.example/a.png"
+
+    with pytest.raises(InvalidError, match="no assistant's"):
+        made(a_run(USER, {**ANSWER, "images": [picture]}))
+    with pytest.raises(ValidationError, match="images"):
+        made(a_run({**USER, "images": ["file:///etc/passwd"]}))

@@ -11,6 +11,7 @@ from milepost.core.events import (
     MemorySummarized,
     MemorySummarizing,
     MemoryTrimmed,
+    RunCancelled,
     RunCompleted,
     SessionLoaded,
 )
@@ -150,6 +151,28 @@ async def test_a_summary_whose_worker_died_is_asked_for_again(shop: Workshop) ->
     assert len(of(log, MemorySummarizing)) == 2
     assert [row.content for row in await talk.told()] == ["They said a and b."]
     assert model.requests[0].messages[1].content.endswith("They said a and b.")
+
+
+async def test_a_run_that_is_cancelled_says_that_its_summary_was_not_waited_for(
+    shop: Workshop,
+) -> None:
+    talk = Talk(shop, TELLING)
+    await talked(talk, "abc")
+    talk.scribe = scribe = Held()
+    run = await shop.queue("d", session_id=talk.session_id)
+    driven = await shop.driving(await shop.claim(), talk.agent, talk.means(Scripted([])))
+
+    async with in_background(driven):
+        await asyncio.wait_for(scribe.reached.wait(), TIMEOUT_S)
+        await shop.cancel(run.id)
+
+    log = await shop.log(run.id)
+    [begun], [ended] = of(log, MemorySummarizing), of(log, RunCancelled)
+    [work] = ended.work
+    assert scribe.closed.is_set()
+    assert (work.kind, work.id, work.name, work.how, work.why) == (
+        "summary", begun.id, "scribe/small", "closed", None,
+    )  # fmt: skip
 
 
 async def test_a_run_that_goes_on_elsewhere_shows_its_model_the_same(shop: Workshop) -> None:

@@ -17,9 +17,9 @@ def a_fact(content: str = "Ann likes green tea") -> Finding:
 
 
 def a_memory(finding: Finding | None = None, owner: Owner = ANN, **changes: Any) -> NewMemory:
-    """Return something to be kept."""
-    origin = changes.pop("origin", "run")
-    source = Source(origin, changes.pop("user", None), "run_1", "ses_1", "1.0")
+    """Return something to be kept, which another run has said each time."""
+    origin, run_id = changes.pop("origin", "run"), changes.pop("run_id", None) or an_id("run")
+    source = Source(origin, changes.pop("user", None), run_id, "ses_1", "1.0")
     tenant, now_ms = changes.pop("tenant", TENANT), changes.pop("now_ms", NOW_MS)
     assert not changes, changes
     return NewMemory(an_id("mem"), tenant, owner, finding or a_fact(), source, now_ms)

@@ -38,7 +38,7 @@ async def pruned(store: Store, kind: MemoryKind, most: int) -> int:
 
 async def test_a_memory_is_found_as_it_was_kept(store: Store) -> None:
     finding = Finding("relation", "at work", "Ann", "knows", "Ben", {"since": "2020"})
-    row = await remembered(store, finding, user="carl")
+    row = await remembered(store, finding, user="carl", run_id="run_1")
 
     assert await store.read(memories.find(TENANT, row.id)) == row
     assert row.finding == finding
@@ -173,6 +173,17 @@ async def test_only_what_these_owners_have_is_recalled(store: Store) -> None:
     assert {row.id for row in found} == {mine.id, later.id}
     assert [row.id for row in recent] == [later.id, mine.id]
     assert [row.id for row in new] == [later.id]
+
+
+@pytest.mark.parametrize("name", ["Ann", "ann ) OR words : (tea", 'ann"*', "ann\nben", "安娜", "*"])
+async def test_whatever_an_owner_is_called_only_their_own_is_found(store: Store, name: str) -> None:
+    owner = Owner("user", name)
+    await remembered(store, a_fact("Ann likes green tea"))
+    row = await remembered(store, a_fact("green walls"), owner)
+
+    found = await store.read(memories.matching(TENANT, [owner], ["green", "tea"], MANY))
+
+    assert [each.id for each in found] == [row.id]
 
 
 async def test_what_was_not_mentioned_for_longest_is_forgotten_first(store: Store) -> None:

@@ -20,6 +20,7 @@ from milepost.core.ids import format_id
 from milepost.store import migrate as module
 from milepost.store import schema
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
+from milepost.store.dialect import owned_by
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.migrate import OLDEST_SCHEMA, migrate, prepare, require_usable
 from milepost.store.migrations import numbers
@@ -350,3 +351,20 @@ def rows(address: Address, statement: str) -> list[Any]:
         found = list(connection.execute(text(statement)))
     engine.dispose()
     return found
+
+
+def test_memories_that_were_there_before_are_found_among_their_owners(tmp_path: Path) -> None:
+    address = SqliteAddress(tmp_path / "milepost.db")
+    migrated_to(address, "0023")
+    rows(
+        address,
+        """INSERT INTO memories (id, tenant, scope, owner, kind, key, origin, words)
+        VALUES ('mem_1', 'acme', 'user', 'ann', 'fact', 'tea', 'run', 'green tea') RETURNING id""",
+    )
+
+    migrate(address)
+
+    for name, found in (("ann", [(1,)]), ("ben", [])):
+        wanted = f"""{owned_by("acme", [("user", name)])}words : "gre"*"""
+        asked = f"SELECT rowid FROM memory_words WHERE memory_words MATCH '{wanted}'"
+        assert rows(address, asked) == found

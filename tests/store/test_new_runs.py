@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from milepost.core.errors import NotFoundError, OverloadedError
-from milepost.store import agents, idempotency, new_runs, runs
+from milepost.store import agents, erasures, idempotency, new_runs, runs
 from milepost.store.agents import AgentRow
-from milepost.store.records import NewRun, Page, Request, RunFilter
+from milepost.store.erasures import NewErasure
+from milepost.store.records import AuditRow, NewRun, Page, Request, RunFilter
 from milepost.store.store import Store
 from tests.store.making import (
     NOW_MS,
@@ -73,6 +74,7 @@ async def test_another_tenant_s_session_cannot_be_joined(store: Store) -> None:
         await store.create(behind(run, tenant="other"))
 
     assert caught.value.code == "session_not_found"
+    assert "leave session_id out" in str(caught.value)
     assert await store.read(runs.search("other", RunFilter(), Page(10))) == []
 
 
@@ -250,3 +252,19 @@ async def test_a_run_that_is_refused_for_its_agent_takes_no_room_in_the_queue(
 
     assert isinstance(refused, new_runs.AgentMovedError)
     assert isinstance(created, new_runs.Created)
+
+
+async def test_nothing_is_taken_for_the_user_of_a_session_who_is_being_erased(
+    store: Store,
+) -> None:
+    first = await finished(store, a_run(user="ann"))
+    follower = a_run(session_id=first.session_id, session_is_new=False, follows_session=True)
+    new = NewErasure(an_id("era"), TENANT, "owner", "key", "ann", NOW_MS)
+    act = AuditRow(an_id("aud"), TENANT, "key", "user.erased", new.id, "{}", NOW_MS)
+    await store.write(erasures.begin(new, act))
+
+    with pytest.raises(erasures.UserBeingErasedError):
+        await store.create(follower)
+
+    theirs = await store.read(runs.search(TENANT, RunFilter(), Page(10)))
+    assert [row.id for row in theirs] == [first.run_id]

@@ -59,6 +59,7 @@ from milepost.store import (
     tool_statistics,
     tool_usage,
     traces,
+    unsigning,
     usage,
     votes,
     webhook_deliveries,
@@ -96,7 +97,8 @@ from milepost.store.reservations import Holder
 from milepost.store.session_order import Spot
 from milepost.store.sessions import NewSession, SessionFilter, SessionRow
 from milepost.store.traces import TraceFilter
-from milepost.store.usage import UsageFilter
+from milepost.store.unsigning import Signature
+from milepost.store.usage import Account, Taken, UsageFilter
 from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Call, Rows, Work
 from tests.store.making import (
@@ -194,7 +196,8 @@ _PRESENT = (
     kind, preview, args, digest, user_prompt)
     VALUES ('pnd_1', 'acme', 'sms', 'c1', 'ann', 'over', 'call_1', '', '', '{}', 'd', '')""",
     """INSERT INTO summaries (id, tenant, session_id, from_turn, from_index, through_turn,
-    through_index, run_id) VALUES ('sum_1', 'acme', 'ses_3', 1, 0, 1, 1, 'over')""",
+    through_index, run_id, content)
+    VALUES ('sum_1', 'acme', 'ses_3', 1, 0, 1, 1, 'running', 'told')""",
     """INSERT INTO pins (tenant, session_id, turn, message_index)
     VALUES ('acme', 'ses_3', 1, 0)""",
     """INSERT INTO sessions (id, tenant, forked_from, forked_turn)
@@ -209,6 +212,7 @@ CLAIM = Claim("running", TENANT, "ses_1", "agt_1", 1, None, 1, 1, 0, 0, "{}", No
 USED = UsageRow(2, "ses_1", "clerk", "m", None, "{}", 1, Usage())
 CALL = Holder(TENANT, "running", 1, "msg_1")
 PLACE = Place(CounterKey("bud_1", "", 0), "bct_1")
+SIGNATURE = Signature("ann", frozenset({"key_1"}), "era_1")
 TALLY = Tally("often", "pay", 3_600_000, 4)
 ASKED = Asked(TENANT, Request("POST /v1/agents", "key", "hash"), "agt_2", NOW_MS)
 
@@ -278,6 +282,8 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "an expired session": lambda: retention.remove_expired(TENANT, "ses_3", NOW_MS),
     "sessions that keep": lambda: retention.keeping(""),
     "what a session keeps": lambda: retention.remove_kept(TENANT, "ses_3", NOW_MS),
+    "unsign": lambda: unsigning.approvals(TENANT, SIGNATURE, ()),
+    "unsign grants": lambda: unsigning.grants(TENANT, SIGNATURE, ()),
     "who is being erased": lambda: erasures.require_none(TENANT, "ann"),
     "take an erasure": erasures.take,
     "owners": erasures.owners,
@@ -297,6 +303,9 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "create": lambda: new_runs.create([a_run(request=Request("s", "k", "h"))], queue_max=100),
     "create in a session": lambda: new_runs.create(
         [a_run(session_id="ses_1", session_is_new=False)]
+    ),
+    "create for a session's user": lambda: new_runs.create(
+        [a_run(session_id="ses_1", session_is_new=False, follows_session=True)]
     ),
     "interrupt": lambda: new_runs.create([arriving("interrupt")]),
     "roll back": lambda: new_runs.create([arriving("rollback")]),
@@ -372,6 +381,10 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "denials": lambda: tool_statistics.denials(TENANT),
     "budgets": lambda: budgets.all_of(TENANT),
     "reserve": lambda: reservations.reserve(CALL, [PLACE], lambda _: Amounts(model_calls=1)),
+    "charge": lambda: reservations.charge(TENANT, [PLACE], Amounts(model_calls=1)),
+    "usage beside logs": lambda: usage.add(
+        [Taken(Account(TENANT, run_id="running"), "m", Usage(input_tokens=1), 1, NOW_MS)]
+    ),
     "settle": lambda: reservations.settle(CALL, [PLACE], Amounts()),
     "free": reservations.free,
     "free of a tenant": lambda: reservations.free(TENANT),

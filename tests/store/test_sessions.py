@@ -104,6 +104,26 @@ async def test_a_search_finds_what_was_asked_for(
     assert "".join({a.id: "a", b.id: "b"}[row.id] for row in rows) == found
 
 
+async def test_a_session_says_what_it_was_made_for(store: Store) -> None:
+    chat = await queued(store)
+    child = await queued(store, a_run(parent_run_id=chat.id, parent_call_id="call_1_0"))
+    trial = await queued(store, a_run(is_trial=True))
+    # Whatever happens later in a chat, it stays one.
+    await queued(store, behind(chat, is_trial=True))
+
+    found = {
+        kind: await store.read(sessions.search(TENANT, SessionFilter(kind=kind), Page(9)))
+        for kind in ("chat", "child", "trial")
+    }
+
+    assert {kind: [row.id for row in rows] for kind, rows in found.items()} == {
+        "chat": [chat.session_id],
+        "child": [child.session_id],
+        "trial": [trial.session_id],
+    }
+    assert len(await store.read(sessions.search(TENANT, SessionFilter(), Page(9)))) == 3
+
+
 async def test_pages_of_sessions_go_on_where_the_last_ended(store: Store) -> None:
     made = [await a_session(store) for _ in range(3)]
 

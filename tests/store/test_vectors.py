@@ -8,34 +8,44 @@ import pytest
 
 from milepost.core.errors import ProviderError
 from milepost.core.memories import Owner
+from milepost.providers.embeddings import Embedded
 from milepost.runtime import vectors as runtime_vectors
 from milepost.runtime.vectors import Vectors
 from milepost.store import memories, vectors
 from milepost.store.address import Address, PostgresAddress
 from milepost.store.memories import MemoryFilter, MemoryRow
 from milepost.store.store import Store
+from milepost.store.usage import Account
 from tests.store.conftest import opened, serving
 from tests.store.making import TENANT
 from tests.store.making_memories import ANN, a_fact, remembered
 from tests.stubs.embeddings_server import meaning
 
 BEN = Owner("user", "ben")
+ACCOUNT = Account(TENANT)
 
 
 class Meanings:
-    """A model of meanings in this process; `broken` ones fail."""
+    """A model of meanings in this process.
+
+    `broken` ones fail, `more` makes vectors longer, and texts with what one `refuses` get none.
+    """
 
     def __init__(self, model: str = "stub/little") -> None:
         self.model = model
         self.broken = False
         self.asked = 0
+        self.more: list[float] = []
+        self.refuses: str | None = None
 
-    async def embed(self, texts: Sequence[str]) -> list[Sequence[float]]:
+    async def embed(self, texts: Sequence[str]) -> Embedded:
         """Return where the texts point."""
         self.asked += 1
         if self.broken:
             raise ProviderError("out of order")
-        return [meaning(text) for text in texts]
+        if self.refuses is not None and any(self.refuses in text for text in texts):
+            raise ProviderError("refused", status=400)
+        return Embedded([[*meaning(text), *self.more] for text in texts])
 
 
 @pytest.fixture(params=["sqlite", "postgres", "pgvector"])
@@ -73,7 +83,7 @@ async def test_what_means_the_same_is_found_without_a_word_in_common(store: Stor
     await remembered(store, a_fact("Ann likes tea"))
     await remembered(store, a_fact("coffee for Ben"), BEN)
 
-    found = await (await embedded(store)).nearest(TENANT, [ANN], "which beverage?", 10)
+    found = await (await embedded(store)).nearest(ACCOUNT, [ANN], "which beverage?", 10)
 
     assert said(found) == ["Ann likes tea", "Ann has a cat"]
 
@@ -84,10 +94,31 @@ async def test_a_search_takes_filters_and_a_limit(store: Store) -> None:
     await remembered(store, a_fact("tea elsewhere"), tenant="globex")
     near = (await embedded(store)).nearest
 
-    assert len(await near(TENANT, MemoryFilter(), "beverage", 10)) == 2
-    assert said(await near(TENANT, MemoryFilter(user="ben"), "beverage", 10)) == ["coffee for Ben"]
-    assert len(await near(TENANT, MemoryFilter(), "beverage", 1)) == 1
-    assert await near(TENANT, MemoryFilter(), "  ", 1) == ()
+    assert len(await near(ACCOUNT, MemoryFilter(), "beverage", 10)) == 2
+    assert said(await near(ACCOUNT, MemoryFilter(user="ben"), "beverage", 10)) == ["coffee for Ben"]
+    assert len(await near(ACCOUNT, MemoryFilter(), "beverage", 1)) == 1
+    assert await near(ACCOUNT, MemoryFilter(), "  ", 1) == ()
+
+
+async def test_among_nobodys_memories_nothing_is_found(store: Store) -> None:
+    await remembered(store, a_fact("Ann likes tea"))
+    found = await embedded(store)
+
+    assert await found.nearest(ACCOUNT, [], "beverage", 10) in ([], ())
+    assert await store.read(vectors.latest(TENANT, [], "stub/little", 10)) == []
+
+
+async def test_a_vector_of_another_length_is_compared_with_nothing_and_breaks_nothing(
+    store: Store,
+) -> None:
+    await remembered(store, a_fact("Ann likes tea"))
+    await embedded(store)
+    await remembered(store, a_fact("Ann has coffee"))
+    model = Meanings()
+    model.more = [0.0]
+    longer = await embedded(store, model)
+
+    assert said(await longer.nearest(ACCOUNT, [ANN], "beverage", 10)) == ["Ann has coffee"]
 
 
 async def test_what_is_told_anew_gets_another_vector(store: Store) -> None:
@@ -99,7 +130,7 @@ async def test_what_is_told_anew_gets_another_vector(store: Store) -> None:
 
     assert [each.told for each in await store.read(vectors.bare(10))] == ["Ann has a dog"]
     await found.embed_some()
-    assert said(await found.nearest(TENANT, [ANN], "pet", 10)) == ["Ann has a dog"]
+    assert said(await found.nearest(ACCOUNT, [ANN], "pet", 10)) == ["Ann has a dog"]
 
 
 async def test_a_vector_of_what_was_said_before_is_not_kept(store: Store) -> None:
@@ -117,11 +148,11 @@ async def test_vectors_of_another_model_are_not_compared_and_made_anew(store: St
     await embedded(store)
     other = Vectors(store, Meanings("stub/large"))
 
-    assert await other.nearest(TENANT, [ANN], "beverage", 10) in ([], ())
+    assert await other.nearest(ACCOUNT, [ANN], "beverage", 10) in ([], ())
     await other.forget_others()
     await other.embed_some()
 
-    assert said(await other.nearest(TENANT, [ANN], "beverage", 10)) == ["Ann likes tea"]
+    assert said(await other.nearest(ACCOUNT, [ANN], "beverage", 10)) == ["Ann likes tea"]
 
 
 async def test_a_model_that_fails_finds_nothing_and_breaks_nothing(store: Store) -> None:
@@ -130,7 +161,30 @@ async def test_a_model_that_fails_finds_nothing_and_breaks_nothing(store: Store)
     found = await embedded(store, model)
     model.broken = True
 
-    assert await found.nearest(TENANT, [ANN], "beverage", 10) == ()
+    assert await found.nearest(ACCOUNT, [ANN], "beverage", 10) == ()
+
+
+async def test_a_text_that_the_model_refuses_keeps_no_other_from_its_vector(store: Store) -> None:
+    await remembered(store, a_fact("tea and poison"))
+    await remembered(store, a_fact("Ann likes coffee"))
+    model = Meanings()
+    model.refuses = "poison"
+
+    found = await embedded(store, model)
+
+    assert said(await found.nearest(ACCOUNT, [ANN], "beverage", 10)) == ["Ann likes coffee"]
+    assert await store.read(vectors.bare(10)) == []
+
+
+async def test_a_model_that_refuses_everything_is_asked_again(store: Store) -> None:
+    await remembered(store, a_fact("tea and poison"))
+    model = Meanings()
+    model.refuses = ""
+
+    with pytest.raises(ProviderError, match="refused"):
+        await Vectors(store, model).embed_some()
+
+    assert len(await store.read(vectors.bare(10))) == 1
 
 
 async def test_a_plain_scan_looks_at_so_many_of_late(
@@ -142,6 +196,6 @@ async def test_a_plain_scan_looks_at_so_many_of_late(
     for age, text in enumerate(["tea long ago", "a cat", "a dog"]):
         await remembered(store, a_fact(text), now_ms=age + 1)
 
-    found = await (await embedded(store)).nearest(TENANT, [ANN], "tea", 10)
+    found = await (await embedded(store)).nearest(ACCOUNT, [ANN], "tea", 10)
 
     assert sorted(said(found)) == ["a cat", "a dog"]

@@ -21,12 +21,16 @@ def meaning(text: str) -> list[float]:
 
 
 class EmbeddingsServer:
-    """What was asked, and what is answered: `broken` answers 500, `answer` anything at all."""
+    """What was asked, and what is answered: `broken` answers 500, `answer` anything at all.
+
+    A token is a word, and `tells` says whether it is told how many there were.
+    """
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.broken = False
+        self.tells = True
         self.answer: Any = None
         self.base_url = ""
 
@@ -43,7 +47,11 @@ class EmbeddingsServer:
             {"object": "embedding", "index": index, "embedding": meaning(text)}
             for index, text in enumerate(asked["input"])
         ]
-        return web.json_response({"object": "list", "data": data[::-1], "model": asked["model"]})
+        answer = {"object": "list", "data": data[::-1], "model": asked["model"]}
+        if self.tells:
+            tokens = sum(len(text.split()) for text in asked["input"])
+            answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return web.json_response(answer)
 
 
 @asynccontextmanager

@@ -141,6 +141,8 @@ def parse(kind: type[B], value: Any) -> B:
 
 def loads(raw: bytes, values_max: int = BODY_VALUES_MAX) -> Any:
     """Return JSON that can be stored. Raises `InvalidError` for what is none, or cannot be."""
+    if not raw:
+        raise InvalidError("there is no body; send JSON, if only {}", code="malformed_json")
     try:
         value = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError) as error:

@@ -43,9 +43,10 @@ def require_match(request: Request, row: Versioned) -> None:
     """Raise the 412 of a request that means another version than this. Weak tags never match."""
     if is_conditional(request):
         wanted = request.headers["if-match"]
-        if etag(row) not in _TAG.findall(wanted):
+        if etag(row) not in (tags := _TAG.findall(wanted)):
+            remedy = "read it again" if tags else "send it with its quotes"
             raise ConflictError(
-                f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; read it again",
+                f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; {remedy}",
                 code="precondition_failed",
             )
 

@@ -81,6 +81,11 @@ class Edge:
                 return UnavailableError("this process stops before it could answer; ask again")
             case MilepostError() if status_of(error) != 500:
                 return error
+            case HTTPException(status_code=405):
+                path, method, methods = scope["path"], scope["method"], self._methods(scope)
+                return NotFoundError(
+                    f"{path} does not take {method}, but {methods}", code=_HTTP_CODES[405]
+                )
             case HTTPException(status_code=status, detail=detail):
                 told = f"{scope['method']} {scope['path']}: {detail}"
                 return NotFoundError(told, code=_HTTP_CODES.get(status, "not_found"))

@@ -36,16 +36,18 @@ from milepost.core.memories import (
     MemoryKind,
     MemoryScope,
     Owner,
+    line,
     sought,
 )
 from milepost.runtime.agent_spec import Metadata
 from milepost.runtime.journal import Ports
 from milepost.runtime.recalling import both
 from milepost.runtime.vectors import Vectors
-from milepost.store import agents, audit, memories, sessions
+from milepost.store import agents, audit, erasures, memories, sessions
 from milepost.store.audit import AuditRow
 from milepost.store.memories import DELETE_MAX, MemoryFilter, MemoryRow, NewMemory, Source
 from milepost.store.records import Page
+from milepost.store.usage import Account
 from milepost.store.work import Work
 
 JSON, LINES = "application/json", "application/x-ndjson"
@@ -80,7 +82,9 @@ class MemoryPut(Body):
         said = {name: value for name in _TERMS if (value := getattr(self, name)) is not None}
         for name in _NEEDS[kind]:
             if name not in said:
-                raise _unfit(f"a memory of kind {kind} needs a {name}", name)
+                raise _unfit(f"a memory of kind {kind} needs its {name}", name)
+            if not line(said[name]):
+                raise _unfit(f"the {name} says nothing; write something that can be seen", name)
         for name in said:
             if name not in (*_NEEDS[kind], "content"):
                 raise _unfit(f"a memory of kind {kind} has no {name}", name)
@@ -96,8 +100,10 @@ class MemoryCreate(MemoryPut):
 
     @model_validator(mode="after")
     def _is_somebodys(self) -> "MemoryCreate":
-        if (self.scope == "tenant") != (self.owner is None):
-            raise ValueError("name the owner: a session, a user or an agent; the tenant is one")
+        if self.scope == "tenant" and self.owner is not None:
+            raise ValueError("what is the tenant's has no owner; name none, or another scope")
+        if self.scope != "tenant" and self.owner is None:
+            raise ValueError("name the owner: a session's id, a user, or an agent's name or id")
         return self
 
 
@@ -165,7 +171,8 @@ class Memories:
             session_id=words(request, "session_id"),
         )
         stretch = page(request)
-        query, form = words(request, "q"), accepted(request, JSON, LINES)
+        query = (words(request, "q") or "").strip() or None
+        form = accepted(request, JSON, LINES)
         if query is None and form == LINES:
             if request.method == "HEAD":
                 return headers_of_a_stream(LINES)
@@ -234,12 +241,14 @@ class Memories:
     async def _owner(self, principal: Principal, body: MemoryCreate) -> tuple[Owner, str | None]:
         """Return whose memory it is to be, and which user it is about."""
         store, named = self._ports.store, body.owner or ""
+        _require_own(principal, body.scope, named)
         match body.scope:
             case "session":
                 session = await store.read(sessions.find(principal.tenant, named))
-                return Owner("session", session.id), session.user
+                # As with runs: only who may act for users speaks for the session's.
+                theirs = session.user if principal.may_act_for_others else None
+                return Owner("session", session.id), principal.subject or theirs
             case "user":
-                principal.acting_as(named)
                 return Owner("user", named), named
             case "agent":
                 agent = await store.read(agents.find(principal.tenant, named))
@@ -252,10 +261,9 @@ class Memories:
         return await self._ports.store.read(memories.find(principal.tenant, memory_id))
 
     async def _find_own(self, principal: Principal, request: Request) -> MemoryRow:
-        """Return a memory that the caller may change: a user's own is changed in his name."""
+        """Return a memory that the caller may change."""
         row = await self._find(principal, request)
-        if row.scope == "user":
-            principal.acting_as(row.owner)
+        _require_own(principal, row.scope, row.owner)
         return row
 
     async def _like(
@@ -267,7 +275,8 @@ class Memories:
         found = await self._ports.store.read(work)
         if self._vectors is None:
             return found
-        near = await self._vectors.nearest(principal.tenant, wanted, query, limit)
+        account = Account(principal.tenant, principal.subject)
+        near = await self._vectors.nearest(account, wanted, query, limit)
         return both(found, near)[:limit]
 
     async def _lines(
@@ -290,6 +299,9 @@ class Memories:
         return await self._ports.store.write(_written_down(work, act))
 
     def _kept(self, principal: Principal, new: NewMemory) -> Work[MemoryRow]:
+        yield from erasures.require_none(new.tenant, new.source.user)  # Before any row is held.
+        if new.owner.scope == "session":
+            yield from sessions.hold(new.tenant, new.owner.id)
         row = yield from memories.keep(new)
         act = self._act("memory.created", principal, row.id, row.scope, row.kind)
         yield from audit.add(act)
@@ -301,6 +313,17 @@ class Memories:
         """Return who did it; not what the memory says, which is to be forgotten in one place."""
         details = {"scope": scope, "kind": kind}
         return act_of(self._ports, principal, action, memory_id, details)
+
+
+def _require_own(principal: Principal, scope: MemoryScope, owner: str) -> None:
+    """Raise `ForbiddenError` for the memory of another user.
+
+    So is, for who stands for a user, what all users are told.
+    """
+    if scope == "user":
+        principal.acting_as(owner)
+    elif scope in {"agent", "tenant"} and principal.subject is not None:
+        principal.require("users:act_as")
 
 
 def _unfit(why: str, name: str) -> InvalidError:

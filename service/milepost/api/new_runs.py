@@ -18,13 +18,14 @@ from milepost.core.events import Channel, InputMessage, RunQueued
 from milepost.core.frozen import dataclass
 from milepost.core.messages import Image
 from milepost.live.hub import ring_for, session_bell
+from milepost.runtime import direct
 from milepost.runtime.agent_spec import Metadata, ResponseFormatSpec, structured_of
 from milepost.runtime.cancelling import clear_way
 from milepost.runtime.images import ImageUrl
 from milepost.runtime.journal import Ports
 from milepost.runtime.steering import letter_of
 from milepost.store import idempotency
-from milepost.store.new_runs import AgentMovedError
+from milepost.store.new_runs import AgentMovedError, Answer
 from milepost.store.records import Entry, IfActive, NewRun
 from milepost.telemetry.context import TraceContext, request_context
 from milepost.telemetry.export import Exporter
@@ -125,15 +126,16 @@ class RunCreate(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class MadeRun:
-    """What became of a request: `wanted` is None if an earlier one had made the run.
+    """What became of a request: `wanted` is None if it made no run, as it was `replayed`.
 
     It is also None where the input was said to a run that was there, by messages of the ids in
-    `steered`.
+    `steered`: that run is not the request's own.
     """
 
     run_id: str
     status: str
     wanted: NewRun | None
+    replayed: bool = False
     steered: tuple[str, ...] = ()
 
 
@@ -161,7 +163,7 @@ class NewRuns:
             found = await self._agents.look_up(tenant, body.agent)
         except NotFoundError:
             if earlier := await self._earlier(request, raw, run_id):
-                return MadeRun(earlier, "", None)
+                return MadeRun(earlier.run_id, "", None, replayed=True, steered=earlier.steered)
             raise
         return await self.queue(request, body, raw, run_id, found)
 
@@ -169,7 +171,10 @@ class NewRuns:
         self, request: Request, body: RunCreate, raw: bytes, run_id: str, agent: AgentVersion
     ) -> MadeRun:
         """Queue the run of exactly this agent, or find what made it before."""
-        return await self.put(self._new_run(request, body, raw, run_id, agent), request)
+        run = self._new_run(request, body, raw, run_id, agent)
+        if agent.id.startswith(direct.ID_PREFIX):
+            run = replace(run, is_trial=True)
+        return await self.put(run, request)
 
     def drafted(
         self, request: Request, body: RunCreate, agent: AgentVersion, channel: Channel
@@ -196,22 +201,25 @@ class NewRuns:
 
         return placed
 
-    async def _earlier(self, request: Request, raw: bytes, run_id: str) -> str | None:
-        """Return the run that the same request made when its agent was still there."""
+    async def _earlier(self, request: Request, raw: bytes, run_id: str) -> Answer | None:
+        """Return what the same request was answered with when its agent was still there."""
         wish = asked(request, raw, run_id, self._ports.clock())
-        return await self._ports.store.write(idempotency.recall(wish)) if wish else None
+        kept = await self._ports.store.write(idempotency.recall(wish)) if wish else None
+        return None if kept is None else Answer.of(kept)
 
     async def put(self, wanted: NewRun, request: Request, route: str = "POST /v1/runs") -> MadeRun:
         """Queue this very run, or find what the same request made before."""
         created = await self._ports.store.create(wanted)
         if created.replayed:
-            return MadeRun(created.run_id, created.status, None)
+            return MadeRun(
+                created.run_id, created.status, None, replayed=True, steered=created.steered
+            )
         if created.steered:
-            assert wanted.if_active is not None, "only who wants to is taken for a message"
             ring_for(self._ports.hub, created.run_id)
-            return MadeRun(created.run_id, created.status, None, wanted.if_active.message_ids)
-        if created.replaces and created.queued:
-            wanted = replace(wanted, queued=created.queued)
+            return MadeRun(created.run_id, created.status, None, steered=created.steered)
+        if created.queued:  # What the store has found to say of it, too.
+            wanted = replace(wanted, queued=created.queued, user=created.user)
+        if created.replaces:
             await clear_way(self._ports, wanted, created.replaces)
         if not wanted.session_is_new:
             self._ports.hub.ring(session_bell(wanted.session_id))
@@ -258,6 +266,7 @@ class NewRuns:
             request=idempotent(request, raw),
             scopes=orjson.dumps(sorted(principal.scopes)).decode(),
             made_by=principal.id,
+            follows_session=user is None and principal.may_act_for_others,
         )
 
     def _if_active(self, body: RunCreate, by: str) -> IfActive | None:

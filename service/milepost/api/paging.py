@@ -30,16 +30,22 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
 
 def allow(request: Request, *names: str) -> None:
     """Raise `InvalidError` for a query parameter that is none of `names`, or comes twice."""
+    labelled = "metadata" in names
+    plain = [name for name in names if name != "metadata"]
     seen = set()
     for name, _ in request.query_params.multi_items():
-        if name not in names and not ("metadata" in names and _METADATA.fullmatch(name)):
-            raise InvalidError(
-                f"there is no query parameter {name!r}; there are: {', '.join(names) or 'none'}",
-                code="bad_query",
-            )
+        if name not in plain and not (labelled and _METADATA.fullmatch(name)):
+            raise InvalidError(_unknown(name, plain, labelled=labelled), code="bad_query")
         if name in seen:
             raise InvalidError(f"query parameter {name!r} comes twice", code="bad_query")
         seen.add(name)
+
+
+def _unknown(name: str, plain: Sequence[str], *, labelled: bool) -> str:
+    if labelled and name.startswith("metadata"):
+        return f"labels are asked for by their key, as metadata[team]=support, not by {name!r}"
+    known = [*plain, "metadata[key]"] if labelled else plain
+    return f"there is no query parameter {name!r}; there are: {', '.join(known) or 'none'}"
 
 
 def page(request: Request, *, order: str = "desc") -> Page:

@@ -167,6 +167,8 @@ class Policies:
 
 def _kept(row: PolicyRow, said: str, act: AuditRow) -> Work[PolicyRow]:
     """Keep the policy and write down who said so; what changes nothing makes no version."""
+    if row.scope != TENANT:
+        yield from sessions.hold(row.tenant, row.scope)
     if row.version and row.policy == said:
         return row
     changed = yield from policies.replace(row, said)

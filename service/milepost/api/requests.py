@@ -27,7 +27,10 @@ def caller(request: Request, scope: Scope) -> Principal:
 
 
 def idempotent(request: Request, raw: bytes) -> IdempotentRequest | None:
-    """Return the request's idempotency key with what it stands for, or None if it has none."""
+    """Return the request's idempotency key with what it stands for, or None if it has none.
+
+    The same body says something else where a key with another subject sends it.
+    """
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
@@ -36,4 +39,6 @@ def idempotent(request: Request, raw: bytes) -> IdempotentRequest | None:
             "Idempotency-Key is 1 to 255 visible ASCII characters", code="bad_idempotency_key"
         )
     scope = f"{request.method} {request.url.path}"
-    return IdempotentRequest(scope, key, hashlib.sha256(raw).hexdigest())
+    subject = principal_of(request).subject
+    said = raw if subject is None else b"\0".join((subject.encode(), raw))
+    return IdempotentRequest(scope, key, hashlib.sha256(said).hexdigest())

@@ -91,6 +91,7 @@ class Retention:
             "traces_s": _s(rules.traces_ms),
             "memories_s": _s(rules.memories_ms),
             "installation": {"kept_max_s": self._kept_max_s, "deltas_s": TEXT_TTL_S},
+            "version": row.version,
             "updated_at": None if row.updated_ms is None else rfc3339(row.updated_ms),
         }
         return json_response(shown, headers={"ETag": etag(row)})

@@ -16,6 +16,7 @@ from milepost.api.accepting import accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body, read_optional
 from milepost.api.cursors import Cursor, parse_cursor
+from milepost.api.event_types import wanted_types
 from milepost.api.log_pages import LogPages
 from milepost.api.new_runs import MadeRun, NewRuns, RunCreate
 from milepost.api.paging import (
@@ -241,7 +242,7 @@ class Runs:
         headers = {"Location": f"/v1/runs/{run_id}"}
         if made.steered:
             headers["Milepost-Steered"] = ", ".join(made.steered)
-        elif made.wanted is None:
+        if made.replayed:
             headers["Idempotency-Replayed"] = "true"
         if body.stream or "text/event-stream" in request.headers.get("accept", ""):
             selection = Selection()
@@ -323,9 +324,8 @@ def _sent_on(find: Work[RunRow], letter: Letter) -> Work[RunRow]:
 
 
 def _selection(request: Request) -> Selection:
-    types = words(request, "types")
     return Selection(
-        types=tuple(part.strip() for part in types.split(",")) if types else (),
+        types=wanted_types(request),
         deltas=flag(request, "deltas", default=True),
         partials=flag(request, "partials", default=False),
         until_waiting=choice(request, "until", ("waiting",)) == "waiting",

@@ -9,8 +9,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from milepost.api.accepting import accepted, headers_of_a_stream
+from milepost.api.event_types import wanted_types
 from milepost.api.log_pages import LogPages
-from milepost.api.paging import allow, choice, flag, integer, json_response, words
+from milepost.api.paging import allow, choice, flag, integer, json_response
 from milepost.api.requests import caller
 from milepost.api.session_cursors import SessionCursor, parse_session_cursor
 from milepost.api.session_stream import SessionTail, Start, upcoming
@@ -156,8 +157,7 @@ class SessionEvents:
 
 
 def _selection(request: Request) -> Selection:
-    types = words(request, "types")
     return Selection(
-        types=tuple(part.strip() for part in types.split(",")) if types else (),
+        types=wanted_types(request),
         deltas=flag(request, "deltas", default=True),
     )

@@ -67,6 +67,8 @@ class SessionExports:
         raw = await read_bytes(request, IMPORT_BYTES_MAX)
         spec = await _looked_through(raw, partial(_spec, raw))
         terms = spec.session
+        for user in {run.user for run in spec.runs}:
+            principal.acting_as(user)
         session = NewSession(
             id=self._ports.new_id("ses"),
             tenant=principal.tenant,

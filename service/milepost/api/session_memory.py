@@ -12,6 +12,7 @@ from milepost.api.requests import caller
 from milepost.core.errors import InvalidError, NotFoundError
 from milepost.core.window import Place
 from milepost.live.frames import rfc3339
+from milepost.memory.sight import can_be_pinned
 from milepost.runtime.credentials import Scope
 from milepost.runtime.history import History
 from milepost.runtime.journal import Ports
@@ -95,7 +96,7 @@ class SessionMemory:
                 f" are at /v1/sessions/{session_id}/messages",
                 code="message_not_found",
             )
-        if message.role == "tool" or not (message.content or message.images):
+        if not can_be_pinned(message):
             raise InvalidError(
                 f"message {place} is of no use without the others of its step; pin one in which"
                 " the user or the model says something",

@@ -18,6 +18,7 @@ def show_session(row: SessionRow) -> dict[str, Any]:
     """Return the session as clients read it; its version counts the changes made by them."""
     return {
         "id": row.id,
+        "kind": row.kind,
         "user": row.user,
         "title": row.title,
         "version": row.version,

@@ -34,7 +34,16 @@ from milepost.runtime.journal import Ports
 from milepost.runtime.session_spec import Span, Title
 from milepost.store import runs, sessions
 from milepost.store.records import RunFilter
-from milepost.store.sessions import NewSession, SessionEdit, SessionFilter, SessionRow
+from milepost.store.sessions import (
+    KINDS,
+    NewSession,
+    SessionEdit,
+    SessionFilter,
+    SessionKind,
+    SessionRow,
+)
+
+_ANY = "any"
 
 
 class SessionCreate(Body):
@@ -106,11 +115,12 @@ class Sessions:
     async def search(self, request: Request) -> Response:
         """List sessions, the newest first."""
         allow(
-            request, "limit", "after", "order", "user", "title", "archived", "forked_from",
+            request, "limit", "after", "order", "kind", "user", "title", "archived", "forked_from",
             "created_after", "created_before", "metadata",
         )  # fmt: skip
         principal = caller(request, "runs:read")
         wanted = SessionFilter(
+            kind=_kind(request),
             user=words(request, "user"),
             title=words(request, "title"),
             archived=_either(request, "archived"),
@@ -202,6 +212,12 @@ def _edited(present: SessionEdit, body: SessionChange, now_ms: int) -> SessionEd
     columns = {"archived": "archived_ms", "ttl_s": "ttl_ms", "keep_s": "keep_ms"}
     named = [columns.get(name, name) for name in body.model_fields_set]
     return replace(present, **{name: wanted[name] for name in named})
+
+
+def _kind(request: Request) -> SessionKind | None:
+    """Return of which kind sessions are wanted: chats, unless it is said."""
+    said = choice(request, "kind", (*KINDS, _ANY)) or "chat"
+    return next((kind for kind in KINDS if kind == said), None)
 
 
 def _either(request: Request, name: str) -> bool | None:

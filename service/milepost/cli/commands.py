@@ -11,10 +11,12 @@ from milepost.cli.approvals import app as approvals
 from milepost.cli.flags import CLIENT, DATABASE, SERVER, WORKER, with_settings
 from milepost.cli.garbage import none_expected
 from milepost.cli.key_commands import app as keys
+from milepost.cli.memories import app as memories
 from milepost.cli.policies import grants, policies
+from milepost.cli.retention import app as retention
 from milepost.cli.runs import app as runs
 from milepost.cli.sessions import app as sessions
-from milepost.cli.upkeep import erase_user, storage
+from milepost.cli.upkeep import erase_user, export_user, storage
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
 
@@ -34,6 +36,8 @@ app.add_typer(approvals, name="approvals")
 app.add_typer(policies, name="policies")
 app.add_typer(grants, name="grants")
 app.add_typer(sessions, name="sessions")
+app.add_typer(memories, name="memories")
+app.add_typer(retention, name="retention")
 app.add_typer(keys, name="keys")
 
 
@@ -105,6 +109,7 @@ def demo() -> None:
 
 
 app.command()(with_settings(CLIENT)(storage))
+app.command()(with_settings(CLIENT)(export_user))
 app.command()(with_settings(CLIENT)(erase_user))
 
 

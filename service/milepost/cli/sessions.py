@@ -1,6 +1,6 @@
 """`milepost sessions`: conversations, what happens in them, and taking them elsewhere."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -25,6 +25,9 @@ def list_sessions(  # noqa: PLR0913 - a command's flags
     *,
     title: Annotated[str | None, typer.Option(help="with this in the title")] = None,
     user: Annotated[str | None, typer.Option()] = None,
+    kind: Annotated[
+        Literal["chat", "child", "trial", "any"], typer.Option(help="what they were made for")
+    ] = "chat",
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="may be repeated")
     ] = None,
@@ -40,6 +43,7 @@ def list_sessions(  # noqa: PLR0913 - a command's flags
         page = milepost.sessions.list(
             title=title,
             user=user,
+            kind=kind,
             metadata=pairs(metadata or ()),
             archived=archived,
             limit=limit,

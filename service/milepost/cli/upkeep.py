@@ -1,11 +1,11 @@
-"""`milepost storage` and `milepost erase-user`: what takes the space, and what is to go."""
+"""`milepost storage`, `export-user` and `erase-user`: what takes the space, and what is to go."""
 
 from typing import Annotated
 
 import typer
 
 from milepost.cli.calling import connected, finite
-from milepost.cli.printing import show_json, show_table
+from milepost.cli.printing import show_json, show_line, show_table
 from milepost.settings import Settings
 
 WAIT_S = 600.0
@@ -29,6 +29,15 @@ def storage(
     ]
     show_table(("TABLE", "ROWS", "MIB", "INDEX MIB"), rows)
     typer.echo(f"{told['database']}: {_mib(told['total_bytes'])} MiB in all")
+
+
+def export_user(
+    settings: Settings, *, user: Annotated[str, typer.Argument(help="whose data is to be shown")]
+) -> None:
+    """Print all that there is of a user as JSON, a thing a line."""
+    with connected(settings) as milepost:
+        for thing in milepost.users.export(user):
+            show_line(thing)
 
 
 def erase_user(

@@ -244,6 +244,7 @@ class BlockingUsers(_Blocking[Users]):
     """`Users`, blocking."""
 
     erase = _blocking(Users.erase)
+    export = _iterating(Users.export)
     erasure = _blocking(Users.erasure)
     erasures = _blocking(Users.erasures)
     retention = _blocking(Users.retention)

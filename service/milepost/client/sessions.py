@@ -37,8 +37,9 @@ class ForkFields(NewSessionFields, total=False):
 
 
 class SessionFilters(TypedDict, total=False):
-    """Which sessions a list is to hold, and which stretch of it."""
+    """Which sessions a list is to hold, and which stretch of it; chats, unless `kind` says any."""
 
+    kind: str | None
     user: str | None
     title: str | None
     archived: bool | None
@@ -117,11 +118,23 @@ class Sessions:
         session_id: str,
         *,
         run_id: str | None = None,
+        rolled_back: bool | None = None,
         limit: int | None = None,
         after: str | None = None,
+        order: str | None = None,
     ) -> Page[Mapping[str, Any]]:
-        """Return what was said, in the order in which it was; with `run_id` only in that run."""
-        params = {"run_id": run_id, "limit": limit, "after": after}
+        """Return what was said, in the order in which it was; with `run_id` only in that run.
+
+        `rolled_back` shows also what the conversation goes on without, `order="desc"` the latest
+        first.
+        """
+        params = {
+            "run_id": run_id,
+            "rolled_back": rolled_back,
+            "limit": limit,
+            "after": after,
+            "order": order,
+        }
         page = await self._transport.get(f"/v1/sessions/{quoted(session_id)}/messages", params)
         return Page(tuple(page["data"]), page["has_more"], page["next_cursor"])
 

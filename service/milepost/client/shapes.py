@@ -228,9 +228,10 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation."""
+    """A conversation; `kind` is chat, or what of ours it was made for: child or trial."""
 
     id: str
+    kind: str
     user: str | None
     title: str | None
     version: int
@@ -371,6 +372,7 @@ class RetentionRules:
     traces_s: int | None
     memories_s: int | None
     installation: Mapping[str, float | None]
+    version: int
     updated_at: str | None
     raw: Mapping[str, Any]
 

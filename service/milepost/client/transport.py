@@ -5,7 +5,7 @@ import itertools
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -89,12 +89,37 @@ class Transport:
                     return self._decoded(answer)
                 error = _problem(answer)
                 repeatable = error.retryable
-            if not repeatable or failures >= self.patience.tries_max:
-                raise error
-            if failures == 1:
-                tell_of_trouble(error)
-            await self.pause(failures, asked_s(error))
+            await self._bear(error, failures, repeatable=repeatable)
         raise AssertionError("counting does not end")
+
+    async def lines(self, path: str) -> AsyncGenerator[Any, None]:
+        """Yield what comes as JSON lines; where they break off, only the caller can begin anew."""
+        for failures in itertools.count(1):
+            error: MilepostError
+            has_begun = False
+            try:
+                async with self._http.stream("GET", path, headers={"Accept": JSON_LINES}) as answer:
+                    if not answer.is_success:
+                        await answer.aread()
+                        raise _problem(answer)
+                    has_begun = True
+                    async for line in _lines_of(answer):
+                        yield orjson.loads(line)
+            except httpx2.TransportError as lost:
+                error, repeatable = self.unreachable(lost), not has_begun
+            except ApiError as refused:
+                error, repeatable = refused, refused.retryable
+            else:
+                return
+            await self._bear(error, failures, repeatable=repeatable)
+
+    async def _bear(self, error: MilepostError, failures: int, *, repeatable: bool) -> None:
+        """Wait before the next try; raise the error if there is to be none."""
+        if not repeatable or failures >= self.patience.tries_max:
+            raise error
+        if failures == 1:
+            tell_of_trouble(error)
+        await self.pause(failures, asked_s(error))
 
     @asynccontextmanager
     async def frames(
@@ -147,6 +172,15 @@ class Transport:
             f"no answer from {self.base_url} ({why}); is the server running there?",
             code="unreachable",
         )
+
+
+async def _lines_of(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield lines as JSON parts them: text in it may have other characters that end a line."""
+    rest = b""
+    async for piece in answer.aiter_bytes():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line
 
 
 def tell_of_trouble(error: MilepostError) -> None:

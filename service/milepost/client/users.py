@@ -1,7 +1,7 @@
-"""`client.users`: erasing all that there is of people, and how long things are kept anyway."""
+"""`client.users`: taking along and erasing all that there is of people, and how long it stays."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, TypedDict, Unpack
 
 from milepost.client.shapes import Erasure, Page, RetentionRules, paged, shaped
@@ -40,6 +40,13 @@ class Users:
                 await asyncio.sleep(POLL_S)
                 erasure = await self.erasure(erasure.id)
         return erasure
+
+    def export(self, user: str) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield all that there is of a user, thing by thing: each has its `kind` and its `data`.
+
+        Raises `UnavailableError` where the connection breaks: only from the beginning it is whole.
+        """
+        return self._transport.lines(f"/v1/users/{quoted(user)}/export")
 
     async def erasure(self, erasure_id: str) -> Erasure:
         """Return how far an erasure has come."""

@@ -265,11 +265,12 @@ class RunFailed:
 class StoppedWork:
     """What a run had in hand when it was cancelled, and how it was stopped, at Unix time `at_ms`.
 
-    A message is `closed`: its stream is. Calls are `cancelled`, or `killed` with their process, and
-    so are the runs that they started. What is `left` could not be stopped: `why` says it.
+    A message is `closed`: its stream is; so is a summary of what falls out of sight. Calls are
+    `cancelled`, or `killed` with their process, and so are the runs that they started. What is
+    `left` could not be stopped: `why` says it.
     """
 
-    kind: Literal["message", "tool_call", "child_run"]
+    kind: Literal["message", "summary", "tool_call", "child_run"]
     id: str
     name: str
     how: Stopping
@@ -389,7 +390,7 @@ class MemoryExtracted:
     relations: int = 0
     facts: int = 0
     pruned: int = 0
-    reason: Literal["no_user", "run_gone"] | None = None
+    reason: Literal["no_user", "run_gone", "rolled_back"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class State:
     crashes: int = 0  # In a row, without anything achieved in between.
     loaded: SessionLoaded | None = None
     trim: Stretch | None = None
-    summarizing: bool = False
+    summarizing: MemorySummarizing | None = None
     summary: str = ""
     step: int = 0
     step_open: bool = False
@@ -274,7 +274,7 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
         case SessionLoaded():
             return replace(state, loaded=event, trim=event.trimmed)
         case MemorySummarizing():
-            return replace(state, summarizing=True)
+            return replace(state, summarizing=event)
         case MemorySummarized() | MemoryTrimmed():
             return _trim(state, event)
         case SteerReceived():
@@ -400,7 +400,7 @@ def _resume(state: State, event: RunResumed) -> State:
         attempt=event.attempt,
         message_lost=state.open_message is not None,
         screening=False,
-        summarizing=False,
+        summarizing=None,
         crashes=state.crashes + 1 if event.why == "crash" else state.crashes,
         waiting=False,
     )
@@ -410,7 +410,7 @@ def _trim(state: State, event: MemorySummarized | MemoryTrimmed) -> State:
     """What fell out of sight is done with, whatever is told of it."""
     content = event.content if isinstance(event, MemorySummarized) else ""
     usage = state.usage + event.usage
-    return replace(state, trim=None, summarizing=False, summary=content, usage=usage)
+    return replace(state, trim=None, summarizing=None, summary=content, usage=usage)
 
 
 def _after_a_loss(call: OpenCall) -> CallStatus:

@@ -15,7 +15,7 @@ from milepost.core.events import Event, MemorySummarized, MemoryTrimmed
 from milepost.core.messages import Message
 from milepost.core.window import Place, Placed, Trimmed, cut, window_of
 from milepost.memory.line import Line
-from milepost.memory.sight import Sight, seen
+from milepost.memory.sight import Sight, can_be_pinned, seen
 from milepost.memory.transcript import Told, told_in
 
 VERSION = 1
@@ -59,7 +59,7 @@ class Conversation:
         """Have a message, by its number in `messages`, shown to every run."""
         place = self._place(index)
         message = self._turns[place.turn - 1].messages[place.at]
-        if message.role == "tool" or not (message.content or message.images):
+        if not can_be_pinned(message):
             raise InvalidError(
                 f"message {index} is of no use without the others of its step; pin one in which"
                 " the user or the model says something"
@@ -142,11 +142,12 @@ class Conversation:
 
     def seen(self, memory: Memory | None, summary_id: str, *, begun_only: bool = False) -> Seen:
         """Return what a run of an agent with this memory sees of it."""
-        placed = self._placed(begun_only=begun_only)
-        placed = [each for each in placed if each.place > self._last_trimmed]
+        told = self._placed(begun_only=begun_only)
+        placed = [each for each in told if each.place > self._last_trimmed]
         sight = Sight(self.turns, placed, cut(placed, window_of(memory)))
-        pins = sorted(pin for pin in self._pins if pin < sight.begins)
-        pinned = {pin: self._turns[pin.turn - 1].messages[pin.at] for pin in pins}
+        known = {each.place: each.message for each in told}
+        pins = sorted(pin for pin in self._pins if pin < sight.begins and pin in known)
+        pinned = {pin: known[pin] for pin in pins}
         return seen(sight, summary_id, self._trimmed, pinned)
 
     def keep(self, events: Sequence[Event]) -> None:

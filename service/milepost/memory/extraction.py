@@ -4,6 +4,7 @@ What people and models have said is data here: it is numbered, put into one line
 nothing that it says is taken for an instruction.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ KEPT_MAX: Mapping[MemoryKind, int] = {
     "log": knowledge.LOGS_MAX,
 }
 
+_NUMBERED = re.compile(r"^\[([0-9]+)\] ", re.MULTILINE)
 _PARTS: Mapping[str, tuple[Mapping[str, Json], Callable[[Mapping[str, Json]], Finding | None]]] = {
     "entities": (entities.SCHEMA, entities.entity),
     "relations": (graph.SCHEMA, graph.relation),
@@ -92,6 +94,11 @@ def conversation(messages: Sequence[Message]) -> str:
         f"[{number}] {message.role}: {line(message.content, MESSAGE_CHARS_MAX)}"
         for number, message in said[-MESSAGES_MAX:]
     )
+
+
+def numbers_in(said: str) -> frozenset[int]:
+    """Return the numbers of the messages that a model was shown: no other can have said it."""
+    return frozenset(map(int, _NUMBERED.findall(said)))
 
 
 def learned(answer: Json, extract: Extract) -> list[Learned]:

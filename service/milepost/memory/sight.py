@@ -51,6 +51,11 @@ def seen(
     return Seen(earlier, loaded, tuple(each.message for each in dropped))
 
 
+def can_be_pinned(message: Message) -> bool:
+    """Say whether the message says something that can stand alone."""
+    return message.role != "tool" and bool(message.content or message.images)
+
+
 def as_pinned(message: Message) -> Message:
     """Return what is shown of a pinned message: what it says, without the calls that it asks for.
 

@@ -27,8 +27,13 @@ def asking(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def written(messages: Iterable[Message]) -> str:
-    """Return messages as one text: of a long one the beginning, of too much of all the end."""
-    told = "\n\n".join(f"{each.role}: {_shortened(_text_of(each))}" for each in messages)
+    """Return messages as one text: of a long one the beginning, of too much of all the end.
+
+    Only its first line begins where a message does, so that nobody speaks for another.
+    """
+    told = "\n\n".join(
+        "\n  ".join(f"{each.role}: {_shortened(_text_of(each))}".splitlines()) for each in messages
+    )
     return told if len(told) <= GIVEN_CHARS_MAX else "…" + told[-GIVEN_CHARS_MAX:]
 
 
@@ -42,6 +47,10 @@ def _shortened(text: str) -> str:
 
 
 def summary_in(answer: str) -> str:
-    """Return what is kept of a model's answer; nothing, if it said nothing."""
-    text = clean_text(answer).strip()
+    """Return what is kept of a model's answer, as one line; nothing, if it said nothing.
+
+    It was told of what users said, and stands where the system speaks: no head of a section but
+    ours begins a line there.
+    """
+    text = " ".join(clean_text(answer).split())
     return text if len(text) <= CHARS_MAX else text[: CHARS_MAX - 1] + "…"

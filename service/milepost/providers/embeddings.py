@@ -3,22 +3,34 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import aiohttp
 import orjson
+from httptools import HttpParserError
 
 from milepost.core.errors import ConfigurationError
 from milepost.providers.declared import DeclaredProvider
 from milepost.providers.failures import Failures
+from milepost.providers.http import Http
+from milepost.providers.http_connection import Answer
 
 TEXTS_MAX = 64
 TIMEOUT_S = 10.0
 BODY_BYTES_MAX = 16_777_216
 DIMENSIONS_MAX = 4_096
+COUNT_MAX = 2**53
 
 Vector = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A vector for each text, and how many tokens these took; None: the model does not say."""
+
+    vectors: Sequence[Vector]
+    tokens: int | None = None
 
 
 class Embeddings(Protocol):
@@ -28,56 +40,52 @@ class Embeddings(Protocol):
     def model(self) -> str:
         """What it is called, `<provider>/<model>`: vectors of two models cannot be compared."""
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str]) -> Embedded:
         """Return a vector of length one for each text. Raises `ProviderError`."""
 
 
 class OpenAIEmbeddings:
     """A model behind `/embeddings`, as OpenAI and most local servers have it."""
 
-    def __init__(self, http: aiohttp.ClientSession, model: str, declared: DeclaredProvider) -> None:
+    def __init__(self, http: Http, model: str, declared: DeclaredProvider) -> None:
         self.model = model
         name, _, self._named = model.partition("/")
-        self._http = http
-        self._url = f"{declared.base_url.rstrip('/')}/embeddings"
         key = declared.api_key
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._destination = http.to(declared.base_url.rstrip("/"), headers)
         self._failures = Failures(name, key, http.headers.values())
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str]) -> Embedded:
         """Return a vector of length one for each text. Raises `ProviderError`."""
         if not texts:
-            return []
+            return Embedded(())
         assert len(texts) <= TEXTS_MAX, "more go in several requests"
         body = orjson.dumps(
             {"model": self._named, "input": list(texts), "encoding_format": "float"}
         )
-        return _vectors(await self._asked(body), len(texts), self._failures)
+        told = await self._asked(body)
+        return Embedded(_vectors(told, len(texts), self._failures), _tokens(told))
 
     async def _asked(self, body: bytes) -> bytes:
         try:
-            async with (
-                asyncio.timeout(TIMEOUT_S),
-                self._http.post(
-                    self._url,
-                    data=body,
-                    headers={"Content-Type": "application/json", **self._headers},
-                    allow_redirects=False,
-                ) as response,
-            ):
-                told = await _read(response, self._failures)
+            async with asyncio.timeout(TIMEOUT_S):
+                answer = await self._destination.post("/embeddings", body)
+                with closing(answer):
+                    told = await _read(answer, self._failures)
         except TimeoutError as error:
             raise self._failures.timed_out("answer", TIMEOUT_S) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (HttpParserError, OSError) as error:
             raise self._failures.unreachable(error) from error
-        if response.status != 200:
-            raise self._failures.refused(response.status, response.headers, told)
+        if answer.status != 200:
+            raise self._failures.refused(answer.status, answer.headers, told)
         return told
 
 
-async def _read(response: aiohttp.ClientResponse, failures: Failures) -> bytes:
+async def _read(answer: Answer, failures: Failures) -> bytes:
     told = b""
-    async for piece in response.content.iter_any():
+    while piece := await answer.readany():
         told += piece
         if len(told) > BODY_BYTES_MAX:
             raise failures.unreadable(f"more than {BODY_BYTES_MAX} bytes of vectors", b"")
@@ -96,6 +104,13 @@ def _vectors(told: bytes, count: int, failures: Failures) -> list[Vector]:
 def _data(told: bytes) -> Sequence[Mapping[str, Any]]:
     data: Sequence[Mapping[str, Any]] = orjson.loads(told)["data"]
     return data
+
+
+def _tokens(told: bytes) -> int | None:
+    """Return how many tokens went in, where the answer says so in a way that makes sense."""
+    usage = orjson.loads(told).get("usage")
+    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) and 0 < tokens <= COUNT_MAX else None
 
 
 def _unit(values: Sequence[Any]) -> Vector:
@@ -130,7 +145,5 @@ async def open_embeddings(
             f"the provider {name} speaks the wire {provider.wire}, which has no embeddings; name"
             " one that speaks OpenAI's"
         )
-    async with aiohttp.ClientSession(
-        headers=provider.headers, cookie_jar=aiohttp.DummyCookieJar()
-    ) as http:
+    async with Http(provider.headers) as http:
         yield OpenAIEmbeddings(http, model, provider)

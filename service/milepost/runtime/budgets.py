@@ -5,18 +5,26 @@ from collections.abc import Awaitable, Callable, Iterator
 from weakref import WeakValueDictionary
 
 from milepost.core.events import BudgetExceeded, BudgetWarning
-from milepost.core.usage import NANOS_PER_MICRO
+from milepost.core.usage import NANOS_PER_MICRO, Usage
 from milepost.live.frames import rfc3339
 from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.demands import Demand
 from milepost.runtime.periods import period_of
-from milepost.runtime.reserving import NOBODY, Payer, Refused, Reservation, counted_for
+from milepost.runtime.reserving import (
+    NOBODY,
+    Payer,
+    Refused,
+    Reservation,
+    charged_for,
+    counted_for,
+)
 from milepost.store import reservations
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import CounterKey, Place
 from milepost.store.budgets import BudgetRow
 from milepost.store.reservations import Holder, Shortage
 from milepost.store.store import Store
+from milepost.store.usage import Account
 
 FRESH_MS = 2_000
 TENANTS_MAX = 1_000
@@ -109,6 +117,16 @@ class TenantBudgets:
             for each in crossings
         ]
 
+    async def charge(self, account: Account, usage: Usage) -> None:
+        """Count what was taken on this account in all budgets that bound it. It is not refused."""
+        present = [row for row in await self.of(account.tenant) if _bounds_models(row)]
+        named = [(row, charged_for(row, account)) for row in present]
+        places = tuple(self._place(row, name) for row, name in named if name is not None)
+        if places:
+            tokens = usage.input_tokens + usage.output_tokens
+            billed = Amounts(tokens, usage.cost_nanos, usage.model_calls)
+            await self._store.write(reservations.charge(account.tenant, places, billed))
+
     async def _wait(
         self, short: Shortage, attempt: Callable[[], Awaitable[Reservation | Shortage]]
     ) -> Reservation | Shortage:
@@ -143,11 +161,17 @@ class TenantBudgets:
         return freed
 
     def _places(self, rows: tuple[BudgetRow, ...], payer: Payer) -> Iterator[Place]:
-        now = self._clock()
         for row in rows:
-            start_ms, resets_ms = period_of(row.period, now)
-            key = CounterKey(row.id, counted_for(row, payer) or NOBODY, start_ms)
-            yield Place(key, self._new_id("bct"), resets_ms)
+            yield self._place(row, counted_for(row, payer) or NOBODY)
+
+    def _place(self, row: BudgetRow, name: str) -> Place:
+        start_ms, resets_ms = period_of(row.period, self._clock())
+        return Place(CounterKey(row.id, name, start_ms), self._new_id("bct"), resets_ms)
+
+
+def _bounds_models(row: BudgetRow) -> bool:
+    bounds = row.bounds
+    return any(each is not None for each in (bounds.tokens, bounds.cost_nanos, bounds.model_calls))
 
 
 def shown(measure: str, amount: int) -> int:

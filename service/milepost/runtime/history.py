@@ -1,8 +1,9 @@
 """What was said in a session before a run: the transcripts of the runs that ended before it."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from milepost.core.agents import Memory, Window
 from milepost.core.codec import decode
@@ -36,7 +37,7 @@ from milepost.core.window import Place, Placed, cut, estimated, holds, window_of
 from milepost.memory.conversation import placed_in
 from milepost.memory.sight import Sight, as_pinned, seen
 from milepost.memory.transcript import Told, told_in
-from milepost.store import session_past, sessions
+from milepost.store import log, session_past, sessions
 from milepost.store.records import Claim, LogEntry
 from milepost.store.session_past import Past
 from milepost.store.store import Store
@@ -50,14 +51,27 @@ TURNS_SHOWN = 100
 READ_MAX = 1_000
 CACHED_RUNS_MAX = 1_000
 CACHED_TOKENS_MAX = 4_000_000
+TRUSTED_S = 60
+"""How long what was read of a log is taken for what it says: logs are not kept for ever."""
+
+
+@dataclass(slots=True)
+class _Cached:
+    """What was said in a run, and when its log was looked at last."""
+
+    told: Told
+    looked_s: float
 
 
 class History:
-    """Reads transcripts from logs; one that has ended never changes and is kept for a while."""
+    """Reads transcripts from logs; one that has ended never changes and is kept for a while.
+
+    But its log may be gone at some time, and then nothing is shown of it any more.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._cached: OrderedDict[str, Told] = OrderedDict()
+        self._cached: OrderedDict[str, _Cached] = OrderedDict()
         self._cached_tokens = 0
 
     async def before(
@@ -75,7 +89,7 @@ class History:
         past, placed = await self._last(claim, window, begun_only=begun_only)
         sight = Sight(claim.turns, placed, cut(placed, window))
         pins = [pin for pin in past.pins if pin < sight.begins]
-        pinned = await self._at(claim, past, pins)
+        pinned = await self._at(claim, past, pins, begun_only=begun_only)
         return seen(sight, summary_id, past.trimmed, pinned)
 
     async def again(self, claim: Claim, state: State, *, begun_only: bool = False) -> Seen:
@@ -103,7 +117,8 @@ class History:
         if loaded.summaries:
             work = session_past.told(claim.tenant, loaded.summaries)
             summaries = await self._store.read(work)
-        pinned = await self._at(claim, past, [Place.of(pin) for pin in loaded.pins])
+        pins = [Place.of(pin) for pin in loaded.pins]
+        pinned = await self._at(claim, past, pins, begun_only=begun_only)
         earlier = Earlier(
             messages=tuple(each.message for each in placed if each.place >= kept_from),
             summaries=tuple(summaries),
@@ -151,7 +166,9 @@ class History:
             for each in _of_turn(turn, told[run_id], past.ends.get(turn), begun_only=begun_only)
         ]
 
-    async def _at(self, claim: Claim, past: Past, places: Sequence[Place]) -> dict[Place, Message]:
+    async def _at(
+        self, claim: Claim, past: Past, places: Sequence[Place], *, begun_only: bool
+    ) -> dict[Place, Message]:
         """Return the messages at these places, those that are still there."""
         if not places:
             return {}
@@ -159,16 +176,18 @@ class History:
         work = session_past.runs_at(claim.tenant, past.lines, turns)
         runs = await self._store.read(work)
         told = await self._told([*runs.values()])
-        messages = {turn: told[run_id].messages for turn, run_id in runs.items()}
-        return {
-            place: messages[place.turn][place.at]
-            for place in places
-            if place.at < len(messages.get(place.turn, ()))
+        messages = {
+            each.place: each.message
+            for turn, run_id in runs.items()
+            for each in placed_in(turn, told[run_id], begun_only=begun_only)
         }
+        return {place: messages[place] for place in places if place in messages}
 
     async def _told(self, run_ids: Sequence[str]) -> dict[str, Told]:
         # Others may push out of the cache what it had when we asked: keep our own hold of it.
-        told = {run_id: self._cached[run_id] for run_id in run_ids if run_id in self._cached}
+        found = {run_id: self._cached[run_id] for run_id in run_ids if run_id in self._cached}
+        await self._look_again(found)
+        told = {run_id: each.told for run_id, each in found.items() if run_id in self._cached}
         missing = [run_id for run_id in run_ids if run_id not in told]
         if missing:
             read = await self._read(missing)
@@ -182,15 +201,29 @@ class History:
             logs[run_id].append(LogEntry(*entry))
         return {run_id: _told(entries) for run_id, entries in logs.items()}
 
+    async def _look_again(self, found: Mapping[str, _Cached]) -> None:
+        """Let go of what was found in the cache for a long time, and has no log any more."""
+        now = time.monotonic()
+        old = {run_id: each for run_id, each in found.items() if now - each.looked_s >= TRUSTED_S}
+        if not old:
+            return
+        there = await self._store.read(log.heads(old))
+        for run_id, each in old.items():
+            if run_id in there:
+                each.looked_s = now
+            elif self._cached.pop(run_id, None):
+                self._cached_tokens -= sum(each.told.tokens)
+
     def _remember(self, told: Mapping[str, Told]) -> None:
         """Keep so many, and so much: one transcript may be as long as a thousand others."""
+        now = time.monotonic()
         for run_id, each in told.items():
             if run_id not in self._cached:
                 self._cached_tokens += sum(each.tokens)
-            self._cached[run_id] = each
+            self._cached[run_id] = _Cached(each, now)
         while len(self._cached) > CACHED_RUNS_MAX or self._cached_tokens > CACHED_TOKENS_MAX:
             _, dropped = self._cached.popitem(last=False)
-            self._cached_tokens -= sum(dropped.tokens)
+            self._cached_tokens -= sum(dropped.told.tokens)
 
 
 def _of_turn(turn: int, told: Told, end: int | None, *, begun_only: bool) -> list[Placed]:

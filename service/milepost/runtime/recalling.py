@@ -14,6 +14,7 @@ from milepost.store import memories
 from milepost.store.memories import MemoryRow
 from milepost.store.records import Claim
 from milepost.store.store import Store
+from milepost.store.usage import Account
 from milepost.store.work import Work
 
 MATCHES_MAX = 60
@@ -49,7 +50,16 @@ class StoredRecall:
         near: Sequence[MemoryRow] = ()
         # What guardrails have not looked at yet goes to no model.
         if self._vectors and recent and not (agent.guardrails and agent.guardrails.input):
-            near = await self._vectors.nearest(claim.tenant, owners, query, NEAR_MAX)
+            account = Account(
+                claim.tenant,
+                claim.user,
+                claim.run_id,
+                claim.session_id,
+                agent.name,
+                agent.id,
+                claim.metadata,
+            )
+            near = await self._vectors.nearest(account, owners, query, NEAR_MAX)
         return told(Found(matches, near, recent), named, recent_ms)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # Only who has budgets needs the store that keeps them.
     from milepost.store.budget_counters import Place
     from milepost.store.budgets import BudgetRow
     from milepost.store.reservations import Holder
+    from milepost.store.usage import Account
 
 NOBODY = ""
 
@@ -72,20 +73,24 @@ def applying(rows: Iterable["BudgetRow"], payer: Payer, demand: Demand) -> tuple
 
 def counted_for(row: "BudgetRow", payer: Payer) -> str | None:
     """Return for whom the budget counts this run; None: it does not."""
-    name, *others = _names(row, payer)
-    if row.scope_value is None:
-        return name
-    return row.scope_value if row.scope_value in {name, *others} else None
+    claim, agent = payer.claim, payer.agent
+    sessions = (payer.session_id, claim.session_id)
+    return _counted_as(row, claim.user, (agent.name, agent.id), sessions)
 
 
-def _names(row: "BudgetRow", payer: Payer) -> tuple[str, ...]:
-    """Return what a budget may call the run's own. Runs that act for nobody are as one user's."""
-    match row.scope:
-        case "tenant":
-            return (NOBODY,)
-        case "user":
-            return (payer.claim.user or NOBODY,)
-        case "agent":
-            return (payer.agent.name, payer.agent.id)
-        case "session":
-            return (payer.session_id, payer.claim.session_id)
+def charged_for(row: "BudgetRow", account: "Account") -> str | None:
+    """Return for whom the budget counts what was taken on this account; None: it does not."""
+    agents = (account.agent, account.agent_id) if account.agent else ()
+    sessions = (account.session_id,) if account.session_id else ()
+    return _counted_as(row, account.user, agents, sessions)
+
+
+def _counted_as(
+    row: "BudgetRow", user: str | None, agents: tuple[str, ...], sessions: tuple[str, ...]
+) -> str | None:
+    """Return the one of these that the budget counts. What is done for nobody is as one user's."""
+    names = {"tenant": (NOBODY,), "user": (user or NOBODY,), "agent": agents, "session": sessions}
+    own = names[row.scope]
+    if not own or row.scope_value is None:
+        return own[0] if own else None
+    return row.scope_value if row.scope_value in own else None

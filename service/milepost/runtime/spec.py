@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 EXACT = ConfigDict(extra="forbid", strict=True, frozen=True)
 """Known fields of exactly their types."""
 
+_OBJECT_WANTED = frozenset({"model_type", "model_attributes_type", "dataclass_type", "dict_type"})
 _MODEL = re.compile(r"[a-z0-9][a-z0-9_-]*/[\x21-\x7e]{1,200}")
 
 
@@ -33,4 +34,6 @@ def why(fault: ErrorDetails) -> str:
     """Return what is wrong there, in words for whoever wrote it."""
     if fault["type"] == "extra_forbidden":
         return "no such field"
+    if fault["type"] in _OBJECT_WANTED:
+        return "Input should be an object"  # Not an instance of a class that nobody outside knows.
     return fault["msg"].removeprefix("Value error, ")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from milepost.core.effects import CallModel, CallTool, CheckCall, Effect
+from milepost.core.effects import CallModel, CallTool, CheckCall, Effect, SummarizeHistory
 from milepost.core.events import StoppedWork, Stopping
 from milepost.core.state import CallStatus, OpenCall, State
 from milepost.tools import Tool
@@ -38,6 +38,9 @@ def _work(state: State, model: str, stops: Stops, at_ms: int) -> Iterator[Stoppe
     if message_id := state.open_message:
         lost = StoppedWork("message", message_id, model, "left", LOST, at_ms)
         yield stops.get(message_id, lost)
+    if summary := state.summarizing:
+        lost = StoppedWork("summary", summary.id, summary.model, "left", LOST, at_ms)
+        yield stops.get(summary.id, lost)
     for call_id, call in state.calls.items():
         if call.child_run_id is None and is_in_hand(call):
             yield stops.get(call_id, _left(call, at_ms))
@@ -66,12 +69,15 @@ def stopped(
     """
     match effect:
         case CallModel(message_id):
-            closed: Stopping = "left" if why_left else "closed"
-            return StoppedWork("message", message_id, model, closed, why_left, at_ms)
+            how: Stopping = "left" if why_left else "closed"
+            return StoppedWork("message", message_id, model, how, why_left, at_ms)
+        case SummarizeHistory(opening):
+            how = "left" if why_left else "closed"
+            return StoppedWork("summary", opening.id, opening.model, how, why_left, at_ms)
         case CallTool(call) | CheckCall(call):
             if why_left is None and tool is not None and call.kind in {"http", "mcp"}:
                 why_left = SENT
-            how: Stopping = "left" if why_left else _ended(tool)
+            how = "left" if why_left else _ended(tool)
             return StoppedWork("tool_call", call.id, call.name, how, why_left, at_ms)
         case _:
             return None

@@ -1,7 +1,7 @@
 """What runs leave for memory in a service's database: to be read, or what they have learned."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from milepost.core.agents import Agent
 from milepost.core.errors import NotFoundError
@@ -14,7 +14,7 @@ from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.memory_runs import base_of
 from milepost.runtime.recalling import owners_of
-from milepost.store import memories, recollections
+from milepost.store import memories, recollections, rollbacks
 from milepost.store.memories import NewMemory, Source
 from milepost.store.recollections import Read
 from milepost.store.records import NO_LESSON, Claim, Lesson
@@ -58,6 +58,8 @@ class StoredLessons:
             read = await self._store.look(lambda: recollections.read(claim.tenant, of_run))
         except NotFoundError:
             return MemoryExtracted(of_run, reason="run_gone"), NO_LESSON
+        if await self._store.look(lambda: rollbacks.is_rolled_back(claim.tenant, of_run)):
+            return MemoryExtracted(of_run, reason="rolled_back"), NO_LESSON
         base = await self._definitions.get(claim.tenant, base_id, claim.agent_version)
         extract = base.memory.extract if base.memory else None
         assert extract is not None, "or its run was not read"
@@ -71,7 +73,8 @@ class StoredLessons:
             counts["fact"] + counts["log"],
             await self._pruned(claim.tenant, owner, found),
         )
-        kept = tuple(self._memory(claim, owner, each, read) for each in found)
+        shown = extraction.numbers_in("\n".join(each.content for each in state.messages[:1]))
+        kept = tuple(self._memory(claim, owner, each, read, shown) for each in found)
         return told, Lesson(memories=kept, kept_max=KEPT_MAX) if kept else NO_LESSON
 
     async def _pruned(self, tenant: str, owner: Owner, found: Sequence[Learned]) -> int:
@@ -82,9 +85,11 @@ class StoredLessons:
         touched = {each.finding.kind for each in found}
         return sum(max(0, counts[kind] - KEPT_MAX[kind]) for kind in touched)
 
-    def _memory(self, claim: Claim, owner: Owner, learned: Learned, read: Read) -> NewMemory:
+    def _memory(
+        self, claim: Claim, owner: Owner, learned: Learned, read: Read, shown: Collection[int]
+    ) -> NewMemory:
         place = None
-        if read.turn is not None and learned.message is not None:
+        if read.turn is not None and learned.message in shown:
             place = f"{read.turn}.{learned.message}"
         return NewMemory(
             id=self._new_id("mem"),

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import orjson
+
 from milepost.core.agents import Agent, Remembered
 from milepost.core.errors import ToolError
 from milepost.core.memories import Finding, MemoryScope, sought
@@ -10,9 +12,10 @@ from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.recalling import both, in_a_line, owners_of
 from milepost.runtime.vectors import Vectors
-from milepost.store import memories, runs
+from milepost.store import erasures, memories, rollbacks, runs
 from milepost.store.memories import MemoryRow, NewMemory, Source
 from milepost.store.store import Store
+from milepost.store.usage import Account
 from milepost.store.work import Work
 from milepost.tools import ToolContext
 
@@ -57,7 +60,16 @@ class StoredNotes:
         work = memories.matching(context.tenant, owners, named, FOUND_MAX)
         found = await self._store.read(work)
         if self._vectors:
-            near = await self._vectors.nearest(context.tenant, owners, query, FOUND_MAX)
+            account = Account(
+                context.tenant,
+                context.user,
+                context.run_id,
+                context.session_id,
+                agent.name,
+                agent.id,
+                orjson.dumps(dict(context.metadata)).decode(),
+            )
+            near = await self._vectors.nearest(account, owners, query, FOUND_MAX)
             found = both(found, near)
         return [in_a_line(row) for row in found[:FOUND_MAX]]
 
@@ -79,7 +91,15 @@ def _scope(agent: Agent, context: ToolContext) -> MemoryScope:
 
 
 def _kept(new: NewMemory) -> Work[MemoryRow]:
-    """Keep it, and forget what was not mentioned for longest where there is too much."""
+    """Keep it, and forget what was not mentioned for longest where there is too much.
+
+    Raises `ToolError` where the run was rolled back: that may not come between.
+    """
+    source = new.source
+    assert source.run_id is not None, "a run has called the tool"
+    yield from erasures.require_none(new.tenant, source.user)  # Before any row is held.
+    if (yield from rollbacks.is_rolled_back(new.tenant, source.run_id, hold=True)):
+        raise ToolError("nothing was kept: the run was rolled back")
     row = yield from memories.keep(new)
     yield memories.pruning(new.tenant, new.owner, row.kind, KEPT_MAX[row.kind])
     return row

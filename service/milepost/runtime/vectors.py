@@ -12,56 +12,96 @@ import orjson
 
 from milepost.core.errors import ProviderError
 from milepost.providers.embeddings import TEXTS_MAX, Embeddings, Vector
+from milepost.providers.embeddings import Embedded as Made
 from milepost.runtime import notices
+from milepost.runtime.embedding_bills import EmbeddingBills, shared
 from milepost.store import vectors
 from milepost.store.memories import MemoryRow
 from milepost.store.store import Store
-from milepost.store.vectors import Embedded, Whose
+from milepost.store.usage import Account
+from milepost.store.vectors import NO_VECTOR, Bare, Embedded, Whose
 
 EMBEDDINGS_SCAN_MAX = 1_000
 QUERY_S_MAX = 2.0
 QUERY_CHARS_MAX = 2_000
 _DIGITS = 5
+_REFUSED = frozenset({400, 413, 422})
+"""How a provider answers that takes a text amiss."""
 
 
 class Vectors:
     """Vectors of memories, over a store and a model."""
 
-    def __init__(self, store: Store, embeddings: Embeddings) -> None:
+    def __init__(
+        self, store: Store, embeddings: Embeddings, bills: EmbeddingBills | None = None
+    ) -> None:
         self._store = store
         self._embeddings = embeddings
+        self._bills = bills
         self._at_hand: bool | None = None
 
     async def nearest(
-        self, tenant: str, whose: Whose, query: str, limit: int
+        self, account: Account, whose: Whose, query: str, limit: int
     ) -> Sequence[MemoryRow]:
-        """Return what lies nearest to the question, the nearest first.
+        """Return what lies nearest to the question, the nearest first; the tokens are `account`'s.
 
         Nothing, if the model does not answer in good time: then words have to do.
         """
         asked = query.strip()[:QUERY_CHARS_MAX]
-        if not asked:
+        if not (asked and whose):
             return ()
         try:
             async with asyncio.timeout(QUERY_S_MAX):
-                [vector] = await self._embeddings.embed([asked])
+                made = await self._embeddings.embed([asked])
         except (ProviderError, TimeoutError) as error:
             notices.embeddings_failed(self._embeddings.model, error)
             return ()
-        return await self._nearest(tenant, whose, vector, limit)
+        await self._bill(made, [(account, 1)])
+        return await self._nearest(account.tenant, whose, made.vectors[0], limit)
 
     async def embed_some(self) -> int:
-        """Give a vector to memories that have none; return how many got one.
+        """Give a vector to memories that have none; return how many were looked at.
 
         Raises `ProviderError`.
         """
         found = await self._store.read(vectors.bare(TEXTS_MAX))
         if not found:
             return 0
-        made = await self._embeddings.embed([each.told for each in found])
-        embedded = [Embedded(of, _written(v)) for of, v in zip(found, made, strict=True)]
-        await self._store.write(vectors.embed(embedded, self._embeddings.model))
+        try:
+            await self._embed(found)
+        except ProviderError as error:
+            if error.status not in _REFUSED or len(found) == 1:
+                raise
+            await self._embed_each(found)
         return len(found)
+
+    async def _embed(self, found: Sequence[Bare]) -> None:
+        made = await self._embeddings.embed([each.told for each in found])
+        embedded = [Embedded(of, _written(v)) for of, v in zip(found, made.vectors, strict=True)]
+        await self._store.write(vectors.embed(embedded, self._embeddings.model))
+        await self._bill(made, [(Account(of.tenant, of.user), len(of.told)) for of in found])
+
+    async def _embed_each(self, found: Sequence[Bare]) -> None:
+        """Give each its vector by itself: a text that the model refuses is to hold up no other.
+
+        It gets none, and is not asked about again; if all are refused, it is not for their texts.
+        """
+        refused: list[Bare] = []
+        for each in found:
+            try:
+                await self._embed([each])
+            except ProviderError as error:
+                if error.status not in _REFUSED:
+                    raise
+                refused.append(each)
+                if len(refused) == len(found):
+                    raise
+        without = [Embedded(of, NO_VECTOR) for of in refused]
+        await self._store.write(vectors.embed(without, self._embeddings.model))
+
+    async def _bill(self, made: Made, parts: Sequence[tuple[Account, int]]) -> None:
+        if self._bills is not None and made.tokens is not None:
+            await self._bills.bill(self._embeddings.model, shared(made.tokens, parts))
 
     async def forget_others(self) -> None:
         """Let go of the vectors of another model, which cannot be compared with this one's."""
@@ -83,14 +123,18 @@ class Vectors:
 
 
 def _scan(vector: Vector, known: Sequence[tuple[int, str]], limit: int) -> list[int]:
-    """Return the numbers of the memories that lie nearest. All vectors are of length one."""
-    scored = [(_likeness(vector, orjson.loads(written)), number) for number, written in known]
+    """Return the numbers of the memories that lie nearest. All vectors are of length one.
+
+    Those with another number of dimensions are passed over.
+    """
+    vectors = ((orjson.loads(written), number) for number, written in known)
+    scored = [
+        (sum(map(mul, vector, other)), number)
+        for other, number in vectors
+        if len(other) == len(vector)
+    ]
     scored.sort(reverse=True)
     return [number for _, number in scored[:limit]]
-
-
-def _likeness(one: Vector, other: Vector) -> float:
-    return sum(map(mul, one, other)) if len(one) == len(other) else -1.0
 
 
 def _written(vector: Vector) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy import case, func, insert, null, or_, select, update
 from milepost.core.errors import ConflictError
 from milepost.core.events import SteerReceived
 from milepost.core.frozen import dataclass
-from milepost.store import lines, log, schema, steers
+from milepost.store import lines, log, rollbacks, schema, steers
 from milepost.store.dialect import now_ms, number, rows, rows_of, text, word, words
 from milepost.store.records import STEER_LETTER, Entry, NewRun
 from milepost.store.work import Statement, Work
@@ -146,6 +146,9 @@ def _replacing(run: NewRun, rolled_back_by: str | None) -> Work[NewRun]:
         for run_id, seq, *_ in found
     )
     yield _PUT(told=rows_of(letters))
+    if rolled_back_by is not None:
+        replaced = [run_id for run_id, *_ in found]
+        yield from rollbacks.unlearn(run.tenant, replaced, said, run.created_ms)
     in_line = sorted(found, key=lambda row: (row[2] == "blocked", row[3] or 0, row[0]))
     replaces = tuple(run_id for run_id, *_ in in_line)
     data = {**orjson.loads(run.queued.data), "replaces": replaces}

@@ -242,34 +242,44 @@ def insert_new(table: Table) -> postgresql.Insert:
 class _worded(FunctionElement[Any]):  # noqa: N801 - reads as a SQL function
     """The memories of a tenant in which one of some words occurs, or begins a word, with a score.
 
-    The parameters are `tenant` and `words`: letters and digits, with a space between words.
+    The parameters are `tenant` and `words`: letters and digits, with a space between words; and
+    `owned`, which `owned_by` makes: SQLite's index has all tenants' words, and looks no further.
     """
 
     inherit_cache = False
 
     def __init__(self) -> None:
-        super().__init__(text("words"), text("tenant"))
+        super().__init__(text("words"), text("tenant"), text("owned"))
 
 
 @compiles(_worded, "sqlite")
 def _worded_sqlite(element: _worded, compiler: SQLCompiler, **options: Any) -> str:
-    words, _ = (compiler.process(part, **options) for part in element.clauses)
-    wanted = f"""'"' || replace({words}, ' ', '"* OR "') || '"*'"""
+    words, _, owned = (compiler.process(part, **options) for part in element.clauses)
+    wanted = f"""{owned} || 'words : ("' || replace({words}, ' ', '"* OR "') || '"*)'"""
     return (
-        "(SELECT rowid AS number, -rank AS score FROM memory_words"  # noqa: S608 - our own text
-        f" WHERE memory_words MATCH {wanted})"
+        "(SELECT rowid AS number, -bm25(memory_words, 1.0, 0.0) AS score"  # noqa: S608 - our own text
+        f" FROM memory_words WHERE memory_words MATCH {wanted})"
     )
 
 
 @compiles(_worded, "postgresql")
 def _worded_postgresql(element: _worded, compiler: SQLCompiler, **options: Any) -> str:
-    words, tenant = (compiler.process(part, **options) for part in element.clauses)
+    words, tenant, _ = (compiler.process(part, **options) for part in element.clauses)
     wanted = f"to_tsquery('simple', replace({words}, ' ', ':* | ') || ':*')"
     indexed = "to_tsvector('simple', said.words)"
     return (
         f"(SELECT said.number, ts_rank({indexed}, {wanted}) AS score FROM memories AS said"  # noqa: S608 - our own text
         f" WHERE said.tenant = {tenant} AND {indexed} @@ {wanted})"
     )
+
+
+def owned_by(tenant: str, owners: Iterable[tuple[str, str]]) -> str:
+    """Return what keeps a search for words to these owners, each a scope and a name; see `_worded`.
+
+    Of none it is empty, and all are looked through.
+    """
+    tokens = [f"{tenant}\n{scope}\n{name}".encode().hex() for scope, name in owners]
+    return f"owned : ({' OR '.join(tokens)}) AND " if tokens else ""
 
 
 def worded() -> TableValuedAlias:

@@ -12,13 +12,14 @@ from typing import Any
 import orjson
 from sqlalchemy import delete, null, or_, select, tuple_, update
 
-from milepost.store import batches, erasures, leftovers, memories, schema
+from milepost.store import batches, erasures, keys, leftovers, memories, schema, unsigning
 from milepost.store.dialect import among, number, rows, rows_of, text, word
 from milepost.store.erasures import ErasureRow
 from milepost.store.leftovers import Cause
 from milepost.store.memories import DELETE_MAX
 from milepost.store.removals import close_sessions, remove_runs
 from milepost.store.sweeps import Place, Sweep
+from milepost.store.unsigning import Signature
 from milepost.store.work import Statement, Work
 
 SESSIONS_MAX = 20
@@ -38,6 +39,10 @@ _B = schema.batches.c
 _C = schema.rate_counters.c
 
 _ID = re.compile(r"(?:run|ses|apr|bat|pnd|mem)_[0-9a-f]{32}")
+_OWN_WORDS = frozenset({"comment", "reason", "from"})
+"""What somebody says who does something to what is another's, and from where."""
+_VOCABULARY = frozenset({"decision", "events", "kind", "period", "scope", "scopes"})
+"""Where a word is one of ours, also if a user is called so."""
 _KEPT = re.compile(r"[a-z]{3}_[0-9a-f]{32}|call_\d+_\d+")
 
 
@@ -113,7 +118,9 @@ _BATCHES = Sweep(
     (_B.id,), lambda stretch: select(_B.id, _B.status).where(stretch, _B.user_id == _user)
 )
 _RATES = Sweep((_C.key,), lambda stretch: select(_C.key).where(stretch))
-_AUDIT = Sweep((_A.id,), lambda stretch: select(_A.id, _A.target, _A.details).where(stretch))
+_AUDIT = Sweep(
+    (_A.id,), lambda stretch: select(_A.id, _A.actor, _A.target, _A.details).where(stretch)
+)
 _REQUESTS = Sweep(
     (_I.scope, _I.key), lambda stretch: select(_I.scope, _I.key, _I.resource_id).where(stretch)
 )
@@ -174,11 +181,11 @@ _FORGET_RATES = tuple(
     )
     for table in (schema.rate_marks, schema.rate_counters)
 )
-_said = rows("said", "id", "details")
+_said = rows("said", "id", "actor", "details")
 _RETELL = Statement(
     update(schema.audit)
     .where(_A.id == _said.c.id, _A.tenant == text("tenant"))
-    .values(details=_said.c.details)
+    .values(actor=_said.c.actor, details=_said.c.details)
 )
 _asked = rows("asked", "scope", "key")
 _FORGET_REQUESTS = Statement(
@@ -334,6 +341,25 @@ def _batches(whose: _Whose, at: _At) -> Work[_Outcome]:
     return Step({"batches": gone}, idle=is_open), _behind_all(at, until, again=is_open)
 
 
+def _answers(whose: _Whose, at: _At) -> Work[_Outcome]:
+    """Keep what the user has answered in others' runs, but neither the name nor the words."""
+    signature = yield from _signature(whose)
+    gone, until = yield from unsigning.approvals(whose.tenant, signature, at.after)
+    return Step({"approvals_unnamed": gone}), _behind(at, until)
+
+
+def _grants(whose: _Whose, at: _At) -> Work[_Outcome]:
+    signature = yield from _signature(whose)
+    until = yield from unsigning.grants(whose.tenant, signature, at.after)
+    return Step(), _behind(at, until)
+
+
+def _signature(whose: _Whose) -> Work[Signature]:
+    assert whose.cause.erasure_id is not None, "an erasure is the cause"
+    own_keys = yield from keys.of_subject(whose.tenant, whose.user)
+    return Signature(whose.user, own_keys, whose.cause.erasure_id)
+
+
 def _usage(whose: _Whose, at: _At) -> Work[_Outcome]:
     found, until = yield from _USAGE.go_on(whose.tenant, at.after, user_id=whose.user)
     return Step({"usage_rows_unnamed": len(found)}), _behind(at, until)
@@ -349,22 +375,34 @@ def _rates(whose: _Whose, at: _At) -> Work[_Outcome]:
 
 def _audit(whose: _Whose, at: _At) -> Work[_Outcome]:
     """Keep that something was done, and to what, but not the name, nor what was said."""
+    signature = yield from _signature(whose)
     found, until = yield from _AUDIT.go_on(whose.tenant, at.after)
-    told = {act_id: orjson.loads(details) for act_id, _, details in found}
-    about = {act_id: _about(target, told[act_id]) for act_id, target, _ in found}
+    told = {act_id: (actor, orjson.loads(details)) for act_id, actor, _, details in found}
+    about = {act_id: _about(target, told[act_id][1]) for act_id, _, target, _ in found}
     gone = yield from _gone({each for ids in about.values() for each in ids})
     retold = {
-        act_id: _reduced(said) if about[act_id] & gone else _unnamed(said, whose.user)
-        for act_id, said in told.items()
+        act_id: (
+            signature.without(actor),
+            _reduced(said) if about[act_id] & gone else _unsaid(actor, said, signature),
+        )
+        for act_id, (actor, said) in told.items()
     }
     changed = [
-        {"id": act_id, "details": orjson.dumps(said).decode()}
-        for act_id, said in retold.items()
-        if said != told[act_id]
+        {"id": act_id, "actor": actor, "details": orjson.dumps(said).decode()}
+        for act_id, (actor, said) in retold.items()
+        if (actor, said) != told[act_id]
     ]
     if changed:
         yield _RETELL(tenant=whose.tenant, said=rows_of(changed))
     return Step({"audit_rows_unnamed": len(changed)}), _behind(at, until)
+
+
+def _unsaid(actor: str, said: Any, signature: Signature) -> Any:
+    """Return what was written down without the user, and without his words where he did it."""
+    unnamed = _unnamed(said, signature.user)
+    if isinstance(unnamed, dict) and signature.is_theirs(actor):
+        return {key: None if key in _OWN_WORDS else value for key, value in unnamed.items()}
+    return unnamed
 
 
 def _requests(whose: _Whose, at: _At) -> Work[_Outcome]:
@@ -375,11 +413,7 @@ def _requests(whose: _Whose, at: _At) -> Work[_Outcome]:
         for scope, key, resource_id in found
     }
     gone = yield from _gone({each for ids in about.values() for each in ids})
-    asked = [
-        {"scope": scope, "key": key}
-        for (scope, key), ids in about.items()
-        if ids & gone or f"/{whose.user}" in scope
-    ]
+    asked = [{"scope": scope, "key": key} for (scope, key), ids in about.items() if ids & gone]
     if asked:
         yield _FORGET_REQUESTS(tenant=whose.tenant, asked=rows_of(asked))
     return Step({"requests": len(asked)}), _behind(at, until)
@@ -405,6 +439,8 @@ STAGES: Mapping[str, Callable[[_Whose, _At], Work[_Outcome]]] = {
     "sessions": _sessions,
     "runs": _runs,
     "memories": _memories,
+    "answers": _answers,
+    "grants": _grants,
     "usage": _usage,
     "rates": _rates,
     "audit": _audit,
@@ -443,7 +479,10 @@ def _unnamed(said: Any, user: str) -> Any:
     """Return what was written down without the user."""
     match said:
         case dict():
-            return {key: _unnamed(value, user) for key, value in said.items()}
+            return {
+                key: value if key in _VOCABULARY else _unnamed(value, user)
+                for key, value in said.items()
+            }
         case list():
             return [_unnamed(value, user) for value in said]
         case str() if said == user or (said.startswith("channel:") and said.endswith(f":{user}")):

@@ -33,6 +33,7 @@ class UserBeingErasedError(ConflictError):
     """All that there is of the user is being erased, so nothing new is taken."""
 
     code = "user_being_erased"
+    retryable = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import and_, case, exists, func, null, or_, select, update
+from sqlalchemy import and_, case, exists, func, literal, null, or_, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects import postgresql
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError
 from milepost.core.memories import Finding, MemoryKind, MemoryOrigin, MemoryScope, Owner
 from milepost.store import erasures, schema
-from milepost.store.dialect import number, rows, rows_of, text, tidied_words, worded
+from milepost.store.dialect import (
+    among,
+    number,
+    owned_by,
+    rows,
+    rows_of,
+    text,
+    tidied_words,
+    worded,
+)
 from milepost.store.listing import Query, paged, where_equal
 from milepost.store.records import NewMemory, Page, Source
 from milepost.store.work import Call, Statement, Work
@@ -20,7 +29,7 @@ from milepost.store.work import Call, Statement, Work
 __all__ = [
     "COLUMNS", "DELETE_MAX", "MemoryFilter", "MemoryRow", "NewMemory", "Source", "change", "delete",
     "delete_of_sessions", "delete_of_user", "find", "keep", "keeping", "keys", "known", "matching",
-    "pruning", "recent", "search", "worded_like",
+    "pruning", "recent", "search", "unlearning", "worded_like",
 ]  # fmt: skip
 
 DELETE_MAX = 500
@@ -122,7 +131,8 @@ _KEEP = Statement(
     _adding.on_conflict_do_update(
         index_elements=[_M.tenant, _M.scope, _M.owner, _M.kind, _M.key],
         set_={
-            "mentions": _M.mentions + 1,
+            # A run that says it twice, or again after a crash, has mentioned it once.
+            "mentions": case((_M.run_id == _new.run_id, _M.mentions), else_=_M.mentions + 1),
             "seen_ms": case((_new.seen_ms > _M.seen_ms, _new.seen_ms), else_=_M.seen_ms),
             **{
                 name: case((_says_more, _new[name]), else_=_M[name])
@@ -221,6 +231,16 @@ _USER = Statement(
     .limit(DELETE_MAX)
     .with_for_update()
 )
+_taught_by = rows("taught_by", "id")
+_UNLEARN = Statement(
+    delete_from(schema.memories).where(
+        _own,
+        _M.run_id.is_not(None),
+        among(_M.run_id, select(_taught_by.c.id).scalar_subquery()),
+        _M.mentions == literal(1, literal_execute=True),
+        _M.origin != "client",
+    )
+)
 _gone = rows("gone", numbers=("number",))
 _DELETE_THESE = Statement(
     delete_from(schema.memories).where(_own, _M.number.in_(select(_gone.c.number)))
@@ -249,6 +269,11 @@ def pruning(tenant: str, owner: Owner, kind: MemoryKind, most: int) -> Call:
     What a client has written stays, and does not count.
     """
     return _PRUNE(tenant=tenant, scope=owner.scope, owner=owner.id, kind=kind, most=most)
+
+
+def unlearning(tenant: str, run_ids: Sequence[str]) -> Call:
+    """Return the statement that forgets what these runs alone have said."""
+    return _UNLEARN(tenant=tenant, taught_by=rows_of({"id": each} for each in run_ids))
 
 
 def keys(tenant: str, owner: Owner, limit: int) -> Work[list[tuple[MemoryKind, str]]]:
@@ -298,7 +323,11 @@ def worded_like(
         .order_by(_found.c.score.desc(), _M.seen_ms.desc(), _M.number.desc())
         .limit(limit)
     )
-    found = yield Statement(query)(tenant=tenant, words=" ".join(words))
+    scope, owner = wanted.scope, wanted.owner
+    owners = [] if scope is None or owner is None else [(scope, owner)]
+    found = yield Statement(query)(
+        tenant=tenant, words=" ".join(words), owned=owned_by(tenant, owners)
+    )
     return [MemoryRow(*row) for row in found]
 
 
@@ -313,7 +342,12 @@ def matching(
     """Return what these owners have that has one of the words, the best first."""
     told = rows_of({"scope": owner.scope, "owner": owner.id} for owner in owners)
     found = yield _MATCHING(
-        tenant=tenant, owners=told, words=" ".join(words), kind=kind or "", limit=limit
+        tenant=tenant,
+        owners=told,
+        owned=owned_by(tenant, ((owner.scope, owner.id) for owner in owners)),
+        words=" ".join(words),
+        kind=kind or "",
+        limit=limit,
     )
     return [MemoryRow(*row) for row in found]
 
@@ -366,9 +400,9 @@ def delete_of_user(tenant: str, user: str) -> Work[int]:
     Who gets as many as `DELETE_MAX` goes on: there is more.
     """
     found = yield _USER(tenant=tenant, user_id=user)
-    if found:
-        gone = rows_of({"number": each} for (each,) in found)
-        yield _DELETE_THESE(tenant=tenant, gone=gone), _TIDY()
+    gone = rows_of({"number": each} for (each,) in found)
+    # Also where nothing is found: what made room lately may stand in the index of words.
+    yield _DELETE_THESE(tenant=tenant, gone=gone), _TIDY()
     return len(found)
 
 

@@ -1,6 +1,7 @@
 """The steps from one schema to the next that this version knows."""
 
 import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def numbers() -> list[str]:
     return sorted(step[1] for name in names if (step := _STEP.fullmatch(name)))
 
 
+@cache
 def newest() -> str:
     """Return the schema that the last of them leads to."""
     return numbers()[-1]

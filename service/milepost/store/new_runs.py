@@ -32,26 +32,47 @@ _R = schema.runs.c
 class Created:
     """What became of a request for a run: its id and status, and whether it was there before.
 
-    `queued` is how its log begins, `replaces` are the runs that it has told to stop. Of a request
-    whose input was brought to the run under way, `run_id` is that one, and it is `steered`.
+    `queued` is how its log begins, `user` for whom it is, and `replaces` are the runs that it has
+    told to stop. Of a request whose input was brought to the run under way, `run_id` is that one,
+    and `steered` are the ids of its messages.
     """
 
     run_id: str
     status: str
     replayed: bool = False
-    steered: bool = False
+    steered: tuple[str, ...] = ()
     queued: Entry | None = None
     replaces: tuple[str, ...] = ()
+    user: str | None = None
 
 
-_sessions = rows("sessions_new", "id", "tenant", "user_id", numbers=("now_ms",))
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request with a key was answered with: a run, and as which messages it was told."""
+
+    run_id: str
+    steered: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, kept: str) -> "Answer":
+        """Return the answer that `kept` stands for."""
+        run_id, *steered = kept.split(" ")
+        return cls(run_id, tuple(steered))
+
+    def kept(self) -> str:
+        """Return how it is written down with the key."""
+        return " ".join((self.run_id, *self.steered))
+
+
+_sessions = rows("sessions_new", "id", "tenant", "user_id", "kind", numbers=("now_ms",))
 _ADD_SESSIONS = Statement(
     insert(schema.sessions).from_select(
-        ["id", "tenant", "user_id", "created_ms", "updated_ms", "arrivals"],
+        ["id", "tenant", "user_id", "kind", "created_ms", "updated_ms", "arrivals"],
         select(
             _sessions.c.id,
             _sessions.c.tenant,
             _sessions.c.user_id,
+            _sessions.c.kind,
             _sessions.c.now_ms,
             _sessions.c.now_ms,
             literal(_FIRST, BigInteger, literal_execute=True),
@@ -128,6 +149,13 @@ _AGENTS = Statement(
         among(_A.id, select(_remembered.c.id).scalar_subquery()), _A.deleted_ms.is_(None)
     )
 )
+_followed = rows("followed", "id")
+_OWNERS = Statement(
+    select(schema.sessions.c.tenant, schema.sessions.c.id, schema.sessions.c.user_id).where(
+        among(schema.sessions.c.id, select(_followed.c.id).scalar_subquery()),
+        schema.sessions.c.user_id.is_not(None),
+    )
+)
 _sources = rows("sources", "id")
 # Whoever erases a run waits until what goes on from it is there, and is found with it.
 _HOLD_SOURCES = Statement(
@@ -153,10 +181,10 @@ def create(
     if any(run.request for run in wanted):
         yield from _recall(wanted, outcomes)
     if fresh := [run for run in wanted if run.id not in outcomes]:
-        yield from _admit(fresh, outcomes, queue_max, alone=len(wanted) == 1)
-    joined = [run for run in wanted if not run.session_is_new and run.id not in outcomes]
+        fresh = yield from _admit(fresh, outcomes, queue_max, alone=len(wanted) == 1)
+    joined = [run for run in fresh if not run.session_is_new]
     places = (yield from _join(joined, outcomes)) if joined else {}
-    accepted = [run for run in wanted if run.id not in outcomes]
+    accepted = [run for run in fresh if run.id not in outcomes]
     if any(run.if_active for run in accepted):
         accepted = yield from _arrive(accepted, outcomes)
     if accepted:
@@ -181,9 +209,10 @@ def _arrive(
         if isinstance(arrived, NewRun):
             made.append(arrived)
         else:
-            outcomes[run.id] = Created(arrived.run_id, "", steered=True)
+            said = Answer(arrived.run_id, run.if_active.message_ids)
+            outcomes[run.id] = Created(said.run_id, "", steered=said.steered)
             if run.request:
-                asked = replace(_asked(run), resource_id=arrived.run_id)
+                asked = replace(_asked(run), resource_id=said.kept())
                 yield idempotency.remember_all([asked])
     return made
 
@@ -193,7 +222,8 @@ def _recall(wanted: Sequence[NewRun], outcomes: dict[str, Created | Exception]) 
     answers = yield from idempotency.recall_all([_asked(run) for run in wanted if run.request])
     for run_id, answer in answers.items():
         if isinstance(answer, str):
-            outcomes[run_id] = Created(answer, "", replayed=True)
+            earlier = Answer.of(answer)
+            outcomes[run_id] = Created(earlier.run_id, "", replayed=True, steered=earlier.steered)
         else:
             outcomes[run_id] = answer
 
@@ -204,22 +234,26 @@ def _admit(
     queue_max: int | None,
     *,
     alone: bool,
-) -> Work[None]:
+) -> Work[list[NewRun]]:
     """Refuse runs whose agent is no longer as remembered, and all that the queue cannot hold.
 
-    Nothing is taken for a user who is being erased, nor of a run that is gone.
+    Nothing is taken for a user who is being erased, nor of a run that is gone. Return the others,
+    each with the user for whom it is.
     """
     calls = _looks(fresh, queue_max)
     if not calls:
-        return
+        return list(fresh)
     answers = dict(zip(calls, (yield tuple(calls.values())), strict=True))
     for run in fresh:
         if refusal := _refusal(run, answers):
             outcomes[run.id] = refusal
+    admitted = [run for run in fresh if run.id not in outcomes]
+    if owners := {(tenant, each): user for tenant, each, user in answers.get("owners", ())}:
+        admitted = yield from _followed_by(admitted, owners, outcomes)
     if queue_max is not None:
         ((length,),) = answers["length"]
-        more = sum(run.id not in outcomes for run in fresh)
-        _require_room(length, more, queue_max, alone=alone)
+        _require_room(length, len(admitted), queue_max, alone=alone)
+    return admitted
 
 
 def _looks(fresh: Sequence[NewRun], queue_max: int | None) -> dict[str, Call]:
@@ -231,9 +265,40 @@ def _looks(fresh: Sequence[NewRun], queue_max: int | None) -> dict[str, Call]:
         calls["together"], calls["erased"] = erasures.looking_for(users)
     if sources := {run.fork.run_id for run in fresh if run.fork}:
         calls["sources"] = _HOLD_SOURCES(sources=rows_of({"id": each} for each in sources))
+    if followed := {run.session_id for run in fresh if _follows(run)}:
+        calls["owners"] = _OWNERS(followed=rows_of({"id": each} for each in followed))
     if queue_max is not None:
         calls["length"] = _QUEUE_LENGTH(limit=queue_max + 1)
     return calls
+
+
+def _follows(run: NewRun) -> bool:
+    return run.follows_session and run.user is None and not run.session_is_new
+
+
+def _followed_by(
+    admitted: Sequence[NewRun],
+    owners: Mapping[tuple[str, str], str],
+    outcomes: dict[str, Created | Exception],
+) -> Work[list[NewRun]]:
+    """Give runs that are for nobody to their sessions' users, but for one who is being erased."""
+    given = [
+        _given(run, owners.get((run.tenant, run.session_id))) if _follows(run) else run
+        for run in admitted
+    ]
+    users = {(run.tenant, run.user) for run in given if run.user is not None}
+    _, erased = yield erasures.looking_for(users)
+    for run in given:
+        if run.user is not None and (run.tenant, run.user) in erased:
+            outcomes[run.id] = erasures.refused(run.user)
+    return [run for run in given if run.id not in outcomes]
+
+
+def _given(run: NewRun, user: str | None) -> NewRun:
+    if user is None:
+        return run
+    data = orjson.dumps({**orjson.loads(run.queued.data), "user": user}).decode()
+    return replace(run, user=user, queued=replace(run.queued, data=data))
 
 
 def _refusal(run: NewRun, answers: Mapping[str, Rows]) -> Exception | None:
@@ -277,7 +342,7 @@ def _join(
             archived.add(session_id)
     for run in joined:
         if run.session_id not in places:
-            outcomes[run.id] = session_not_found(run.session_id)
+            outcomes[run.id] = _not_joinable(run.session_id)
         elif run.session_id in archived:
             outcomes[run.id] = _session_archived(run.session_id)
     return places
@@ -291,6 +356,14 @@ def run_not_found(run_id: str) -> NotFoundError:
 def session_not_found(session_id: str) -> NotFoundError:
     """Return the error for a session that is not there, or not this tenant's."""
     return NotFoundError(f"there is no session {session_id}", code="session_not_found")
+
+
+def _not_joinable(session_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no session {session_id}; leave session_id out, and the run begins one, or make"
+        " one first with POST /v1/sessions",
+        code="session_not_found",
+    )
 
 
 def _session_archived(session_id: str) -> ConflictError:
@@ -308,6 +381,7 @@ def _add(
             "id": run.session_id,
             "tenant": run.tenant,
             "user_id": run.user,
+            "kind": _kind_of_session(run),
             "now_ms": run.created_ms,
         }
         for run in accepted
@@ -335,7 +409,15 @@ def _add(
     made = {run.id: run for run in accepted}
     for run_id, status in answers[-2]:
         run = made[run_id]
-        outcomes[run_id] = Created(run_id, status, queued=run.queued, replaces=run.replaces)
+        outcomes[run_id] = Created(
+            run_id, status, queued=run.queued, replaces=run.replaces, user=run.user
+        )
+
+
+def _kind_of_session(run: NewRun) -> str:
+    if run.parent_run_id is not None:
+        return "child"
+    return "trial" if run.is_trial else "chat"
 
 
 def _entries(run: NewRun) -> list[Entry]:
@@ -378,11 +460,18 @@ def landed(run: NewRun) -> Work[Created | None]:
     """Return what became of this very run, if it is there: ids are never given twice."""
     if found := (yield _STATUS(tenant=run.tenant, run_id=run.id)):
         (first,) = yield from log.read(run.tenant, run.id, limit=1)
-        replaces = orjson.loads(first.data).get("replaces", ()) if run.if_active else ()
-        queued = Entry(first.type, first.time_ms, first.data)
-        return Created(run.id, str(found[0][0]), queued=queued, replaces=tuple(replaces))
+        told = orjson.loads(first.data)
+        return Created(
+            run.id,
+            str(found[0][0]),
+            queued=Entry(first.type, first.time_ms, first.data),
+            replaces=tuple(told.get("replaces", ())) if run.if_active else (),
+            user=told.get("user"),
+        )
     heard = yield from arrivals.heard(run)
-    return Created(heard.run_id, "", steered=True) if heard else None
+    if heard is None or run.if_active is None:
+        return None
+    return Created(heard.run_id, "", steered=run.if_active.message_ids)
 
 
 class AgentMovedError(ConflictError):

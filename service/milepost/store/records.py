@@ -41,7 +41,8 @@ class NewRun:
     `request` is the idempotency key with the hash of its request. An agent that `is_remembered` was
     looked up for another run, and is to be confirmed. `if_active` says what it does about the runs
     of its session that are not over, where it does not just stand in line behind them, and
-    `replaces` are those that it has told to stop.
+    `replaces` are those that it has told to stop. One for nobody that `follows_session` is for the
+    session's user, if that has one. One that `is_trial` tries a single tool.
     """
 
     id: str
@@ -68,6 +69,8 @@ class NewRun:
     made_by: str | None = None
     if_active: "IfActive | None" = None
     replaces: tuple[str, ...] = ()
+    follows_session: bool = False
+    is_trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class Claim:
     run's priority.
 
     `entries` is the log where the claim brought it along, which it does for a run's first claim.
+
+    `crashes` is how many workers ended in a row with it in hand, without anything achieved.
     """
 
     run_id: str
@@ -146,6 +151,7 @@ class Claim:
     scopes: str = "[]"
     lane: int = 0
     made_by: str | None = None
+    crashes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +308,9 @@ CHILD_LETTER = "child_run"
 
 STEER_LETTER = "steer"
 """The kind of the message in which somebody says something to a run that is under way."""
+
+STEERS_MAX = 100
+"""How many of them one run takes."""
 
 
 class InboxMovedError(MilepostError):

@@ -14,6 +14,7 @@ from milepost.store import belongings, conversations, leftovers, schema
 from milepost.store.dialect import among, number, rows, rows_of, text
 from milepost.store.leftovers import TIME, Cause
 from milepost.store.partitions import Partition
+from milepost.store.untelling import untell
 from milepost.store.work import Statement, Work
 
 GATHERED_MAX = 500
@@ -107,6 +108,7 @@ def remove_runs(
     free = _free(gathered, over)
     busy = tuple(run_id for run_id, _, ended, _ in locked if not ended)
     if free:
+        yield from untell(tenant, free)
         yield belongings.erasing_runs(tenant, free, cause, past)
         left = {session_id for run_id, session_id, *_ in locked if run_id in free}
         yield leftovers.emptied(tenant, left, cause)

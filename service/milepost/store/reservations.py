@@ -175,6 +175,19 @@ def settle(holder: Holder, places: Sequence[Place], billed: Amounts) -> Work[tup
     return tuple(crossing for each in crossed.values() for crossing in each)
 
 
+def charge(tenant: str, places: Sequence[Place], billed: Amounts) -> Work[None]:
+    """Count what was taken without having been reserved: who asks next finds so much less.
+
+    Nobody is warned of it before that one is.
+    """
+    _, locked = yield (
+        budget_counters.opening(tenant, places),
+        budget_counters.locking((tenant, place) for place in places),
+    )
+    if counters := budget_counters.read(locked):
+        yield budget_counters.moving(Move(counter, billed) for counter in counters)
+
+
 def free(tenant: str | None = None) -> Work[int]:
     """Give back what calls had reserved whose worker has their run no longer.
 

@@ -13,7 +13,7 @@ from sqlalchemy import delete, exists, select, update
 from sqlalchemy.dialects import postgresql
 
 from milepost.core.errors import ConflictError
-from milepost.store import batches, leftovers, schema
+from milepost.store import batches, conversations, leftovers, schema
 from milepost.store.dialect import (
     among,
     in_reach,
@@ -27,6 +27,7 @@ from milepost.store.dialect import (
 )
 from milepost.store.partitions import TIME_ENDS, first_id
 from milepost.store.removals import close_sessions, remove_runs
+from milepost.store.untelling import untell
 from milepost.store.work import Statement, Work
 
 RUNS_MAX = 100
@@ -333,6 +334,7 @@ def _worn_off(tenant: str, resource: Wearing, due: Sequence[str]) -> Work[int]:
     worn = rows_of({"id": run_id} for run_id in due)
     match resource:
         case "events":
+            yield from untell(tenant, due)
             return len((yield _DELETE_EVENTS(worn=worn, tenant=tenant, **reach(due))))
         case "traces":
             return len((yield _DELETE_SPANS(worn=worn, tenant=tenant)))
@@ -372,9 +374,12 @@ def remove_expired(tenant: str, session_id: str, now_ms: int) -> Work[bool]:
     named = {"tenant": tenant, "session_id": session_id}
     inside = [run_id for (run_id,) in (yield _RUNS_IN(**named))]
     if not inside:
-        yield from close_sessions(tenant, [session_id])
-        return False
+        # Its chats' lock comes before its own, as for whoever speaks in them.
+        yield from conversations.lock_of_session(tenant, session_id)
     if not (yield _STILL_EXPIRED(**named, now_ms=now_ms)):
+        return False
+    if not inside:
+        yield from close_sessions(tenant, [session_id])
         return False
     removed = yield from remove_runs(tenant, inside)
     return bool(removed.gone)

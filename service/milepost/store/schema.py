@@ -66,6 +66,7 @@ workers = Table(
     _number("until_ms", 0),
     Column("dead", SmallInteger, nullable=False, server_default="0"),
     _number("started_ms", 0),
+    Column("knows", Text),
     postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
 )
 
@@ -118,6 +119,7 @@ sessions = Table(
     _number("forked_turn"),
     _number("forked_index"),
     Column("forked_from", Text),
+    _text("kind", "chat"),
     Index(None, "tenant", "id"),
     Index(
         "ix_sessions_user",
@@ -897,6 +899,12 @@ memories = Table(
         postgresql_where=text("user_id IS NOT NULL"),
     ),
     Index(
+        "ix_memories_run",
+        "run_id",
+        sqlite_where=text("run_id IS NOT NULL"),
+        postgresql_where=text("run_id IS NOT NULL"),
+    ),
+    Index(
         "ix_memories_bare",
         "number",
         sqlite_where=text("embedding IS NULL"),
@@ -904,18 +912,25 @@ memories = Table(
     ),
 )
 
+# Whose a memory is stands in the index as one word, so that others' words are not looked through.
+_OWNED = "lower(hex({0}.tenant || char(10) || {0}.scope || char(10) || {0}.owner))"
+_ADD_WORDS = (
+    "INSERT INTO memory_words(rowid, words, owned)"  # noqa: S608 - our own text
+    f" VALUES (new.number, new.words, {_OWNED.format('new')});"
+)
+_TAKE_WORDS = (
+    "INSERT INTO memory_words(memory_words, rowid, words, owned)\n"
+    f"VALUES ('delete', old.number, old.words, {_OWNED.format('old')});"
+)
 _WORDS_OF_SQLITE = (
-    """CREATE VIRTUAL TABLE memory_words USING fts5(words, content='memories',
-content_rowid='number', tokenize='unicode61 remove_diacritics 0')""",
-    """CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN
-INSERT INTO memory_words(rowid, words) VALUES (new.number, new.words); END""",
-    """CREATE TRIGGER memories_removed AFTER DELETE ON memories BEGIN
-INSERT INTO memory_words(memory_words, rowid, words) VALUES ('delete', old.number, old.words);
-END""",
-    """CREATE TRIGGER memories_reworded AFTER UPDATE OF words ON memories
+    """CREATE VIRTUAL TABLE memory_words USING fts5(words, owned, content='',
+tokenize='unicode61 remove_diacritics 0')""",
+    f"CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN\n{_ADD_WORDS} END",
+    f"CREATE TRIGGER memories_removed AFTER DELETE ON memories BEGIN\n{_TAKE_WORDS} END",
+    f"""CREATE TRIGGER memories_reworded AFTER UPDATE OF words ON memories
 WHEN old.words <> new.words BEGIN
-INSERT INTO memory_words(memory_words, rowid, words) VALUES ('delete', old.number, old.words);
-INSERT INTO memory_words(rowid, words) VALUES (new.number, new.words); END""",
+{_TAKE_WORDS}
+{_ADD_WORDS} END""",
 )
 _WORDS_OF_POSTGRES = (
     "CREATE INDEX ix_memories_words ON memories USING gin (to_tsvector('simple', words))",

@@ -6,7 +6,6 @@ from milepost.core.errors import ConflictError
 from milepost.core.window import Place
 from milepost.store import erasures, schema, sessions
 from milepost.store.dialect import number, text
-from milepost.store.new_runs import session_not_found
 from milepost.store.sessions import NewSession, SessionRow, Stretch
 from milepost.store.work import Statement, Work
 
@@ -19,8 +18,6 @@ _S = schema.sessions.c
 
 
 _parent = (_S.id == text("parent_id")) & (_S.tenant == text("tenant"))
-# Whoever erases the parent waits, and then sees the fork; who changes it is not kept waiting.
-_HOLD_PARENT = Statement(select(_S.id).where(_parent).with_for_update(read=True, key_share=True))
 _PARENT = Statement(select(_S.forked_from, _S.forked_turn, _S.forked_index).where(_parent))
 _CREATE = Statement(
     insert(schema.sessions).values(
@@ -49,8 +46,7 @@ def fork(session: NewSession, parent_id: str, at: Place | None) -> Work[SessionR
     and `ConflictError` with the code fork_too_deep.
     """
     yield from erasures.require_none(session.tenant, session.user)
-    if not (yield _HOLD_PARENT(tenant=session.tenant, parent_id=parent_id)):
-        raise session_not_found(parent_id)
+    yield from sessions.hold(session.tenant, parent_id)
     yield from _require_room(session.tenant, parent_id)
     yield _CREATE(
         session_id=session.id,

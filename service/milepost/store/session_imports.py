@@ -142,9 +142,16 @@ _ADD_PINS = Statement(
 
 
 def create(imported: Imported) -> Work[SessionRow]:
-    """Make the session with its past. Nothing of it is counted, or told to anybody."""
+    """Make the session with its past. Nothing of it is counted, or told to anybody.
+
+    Raises `UserBeingErasedError` if any of it is of such a user.
+    """
     session = imported.session
-    yield from erasures.require_none(session.tenant, session.user)
+    whose = {session.user, *(run.user for run in imported.runs)}
+    if users := {(session.tenant, user) for user in whose if user is not None}:
+        _, erased = yield erasures.looking_for(users)
+        for _, user in erased:
+            raise erasures.refused(user)
     named = {
         "tenant": session.tenant,
         "session_id": session.id,

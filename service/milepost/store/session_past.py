@@ -219,6 +219,9 @@ def runs_at(
 
 
 def told(tenant: str, summary_ids: Collection[str]) -> Work[list[str]]:
-    """Return what these summaries tell, in this order, whether they stand still or not."""
+    """Return what these summaries tell, in this order, whether they stand still or not.
+
+    One that tells of what was erased meanwhile tells nothing.
+    """
     found = dict((yield _TRIMMED(tenant=tenant, wanted=rows_of({"id": e} for e in summary_ids))))
-    return [found[each] for each in summary_ids if each in found]
+    return [found[each] for each in summary_ids if found.get(each)]

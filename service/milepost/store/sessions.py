@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from sqlalchemy import insert, select, update
 
@@ -15,6 +16,10 @@ from milepost.store.work import Rows, Statement, Work
 
 _S = schema.sessions.c
 _R = schema.runs.c
+
+SessionKind = Literal["chat", "child", "trial"]
+"""What a session was made for: to talk in, for a run that another has started, to try a tool."""
+KINDS: tuple[SessionKind, ...] = get_args(SessionKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class SessionRow:
     forked_from: str | None = None
     forked_turn: int | None = None
     forked_index: int | None = None
+    kind: SessionKind = "chat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ class SessionFilter:
     title: str | None = None
     archived: bool | None = None
     forked_from: str | None = None
+    kind: SessionKind | None = None
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +134,7 @@ class Stretch:
 _COLUMNS = (
     _S.id, _S.tenant, _S.user_id, _S.title, _S.metadata, _S.version, _S.turns, _S.created_ms,
     _S.updated_ms, _S.archived_ms, _S.ttl_ms, _S.expires_ms, _S.keep_ms, _S.forked_from,
-    _S.forked_turn, _S.forked_index,
+    _S.forked_turn, _S.forked_index, _S.kind,
 )  # fmt: skip
 _CREATE = Statement(
     insert(schema.sessions).values(
@@ -146,6 +153,8 @@ _CREATE = Statement(
 _one = (_S.id == text("session_id")) & (_S.tenant == text("tenant"))
 _FIND = Statement(select(*_COLUMNS).where(_one))
 _LOCK = Statement(select(_S.version).where(_one).with_for_update())
+# Whoever erases it waits, and then sees what was added; who changes it is not kept waiting.
+_HOLD = Statement(select(_S.id).where(_one).with_for_update(read=True, key_share=True))
 _UPDATE = Statement(
     update(schema.sessions)
     .where(_one, number("expected").is_(None) | (_S.version == number("expected")))
@@ -219,10 +228,17 @@ def find(tenant: str, session_id: str) -> Work[SessionRow]:
     return SessionRow(*found[0])
 
 
+def hold(tenant: str, session_id: str) -> Work[None]:
+    """Have nobody erase the session before the transaction ends; raise if there is none."""
+    if not (yield _HOLD(tenant=tenant, session_id=session_id)):
+        raise session_not_found(session_id)
+
+
 def search(tenant: str, wanted: SessionFilter, page: Page) -> Work[list[SessionRow]]:
     """Return the tenant's sessions that match, one more than the page holds if there are more."""
     query: Query = select(*_COLUMNS).where(_S.tenant == tenant)
-    query = where_equal(query, {_S.user_id: wanted.user, _S.forked_from: wanted.forked_from})
+    equal = {_S.user_id: wanted.user, _S.forked_from: wanted.forked_from, _S.kind: wanted.kind}
+    query = where_equal(query, equal)
     if wanted.title is not None:
         query = query.where(_S.title.icontains(wanted.title, autoescape=True))
     if wanted.archived is not None:

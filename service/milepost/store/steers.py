@@ -8,11 +8,9 @@ from milepost.core.errors import ConflictError
 from milepost.core.events import SteerReceived
 from milepost.store import runs, schema
 from milepost.store.dialect import at_start, text, word
-from milepost.store.records import STEER_LETTER
+from milepost.store.records import STEER_LETTER, STEERS_MAX
 from milepost.store.runs import Letter
 from milepost.store.work import Statement, Work
-
-MESSAGES_MAX = 100  # What one run takes.
 
 _E = schema.events.c
 _I = schema.inbox.c
@@ -56,9 +54,9 @@ def steer(tenant: str, run_id: str, said: Sequence[str], now_ms: int) -> Work[st
         _READ(tenant=tenant, run_id=run_id),
         _UNREAD(tenant=tenant, run_id=run_id),
     )
-    if read + unread > MESSAGES_MAX:
+    if read + unread > STEERS_MAX:
         raise ConflictError(
-            f"run {run_id} takes {MESSAGES_MAX} messages, and has them; start another one in its"
+            f"run {run_id} takes {STEERS_MAX} messages, and has them; start another one in its"
             " session",
             code="too_many_messages",
         )

@@ -1,15 +1,15 @@
 """What model calls took, and to whose account."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, cast, func, insert, select
 
 from milepost.core.errors import InvalidError
 from milepost.core.usage import Usage
 from milepost.store import schema
-from milepost.store.dialect import day_of, hour_of, json_text, text
+from milepost.store.dialect import day_of, hour_of, json_text, rows, rows_of, text, word
 from milepost.store.listing import Query, where_equal, where_labelled
 from milepost.store.work import Rows, Statement, Work
 
@@ -27,8 +27,19 @@ def total_of(number: ColumnElement[Any]) -> ColumnElement[int]:
 NUMBERS = tuple(each.name for each in fields(Usage))
 TOTALS = {name: total_of(_U[name]) for name in NUMBERS}
 
+# What stands in a run's log has the number of its event; what was taken beside it, one below zero.
 _TOTAL = Statement(
-    select(*TOTALS.values()).where(_U.tenant == text("tenant"), _U.run_id == text("run_id"))
+    select(*TOTALS.values()).where(
+        _U.tenant == text("tenant"), _U.run_id == text("run_id"), _U.seq > 0
+    )
+)
+_beside = rows(
+    "beside",
+    "run_id", "tenant", "session_id", "agent", "model", "user_id", "metadata",
+    numbers=("seq", "time_ms", *NUMBERS),
+)  # fmt: skip
+_ADD = Statement(
+    insert(schema.usage).from_select([each.name for each in _beside.c], select(*_beside.c))
 )
 
 _SAVED = Statement(
@@ -76,6 +87,51 @@ class UsageGroup:
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who takes something beside runs' logs: a run, or nobody's in particular, of a tenant."""
+
+    tenant: str
+    user: str | None = None
+    run_id: str = ""
+    session_id: str = ""
+    agent: str = ""
+    agent_id: str = ""
+    metadata: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a model call beside runs' logs took; `number` is one that nobody else has."""
+
+    account: Account
+    model: str
+    usage: Usage
+    number: int
+    time_ms: int
+
+
+def add(taken: Iterable[Taken]) -> Work[None]:
+    """Write down what was taken beside runs' logs."""
+    yield _ADD(beside=rows_of(map(_row, taken)))
+
+
+def _row(taken: Taken) -> dict[str, str | int | None]:
+    account = taken.account
+    return {
+        "run_id": account.run_id,
+        "seq": -taken.number,
+        "tenant": account.tenant,
+        "session_id": account.session_id,
+        "agent": account.agent,
+        "model": taken.model,
+        "user_id": account.user,
+        "metadata": account.metadata,
+        "time_ms": taken.time_ms,
+        **asdict(taken.usage),
+    }
+
+
 def saved(tenant: str) -> Work[Saved]:
     """Return what the cache has spared the tenant in all."""
     found = yield _SAVED(tenant=tenant)
@@ -91,9 +147,9 @@ def total(tenant: str, run_id: str) -> Work[Usage]:
 _USAGE_KEYS: Mapping[str, ColumnElement[Any]] = {
     "day": day_of(_U.time_ms),
     "hour": hour_of(_U.time_ms),
-    "agent": _U.agent,
+    "agent": func.nullif(_U.agent, word("")),
     "model": _U.model,
-    "session": _U.session_id,
+    "session": func.nullif(_U.session_id, word("")),
     "user": _U.user_id,
     "tenant": _U.tenant,
 }
@@ -106,9 +162,8 @@ def grouped(tenant: str, group_by: Sequence[str], wanted: UsageFilter) -> Work[l
     if wanted.tool is not None:
         raise InvalidError("a model call belongs to no tool; group by tool", pointer="/tool")
     keys = keys_of(group_by, _USAGE_KEYS, _U.metadata)
-    query: Query = select(*keys, func.count(_U.run_id.distinct()), *TOTALS.values()).where(
-        _U.tenant == tenant
-    )
+    runs = func.count(func.nullif(_U.run_id, word("")).distinct())
+    query: Query = select(*keys, runs, *TOTALS.values()).where(_U.tenant == tenant)
     query = where_equal(
         query,
         {

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, null, or_, select, update
+from sqlalchemy import ColumnElement, and_, false, func, null, or_, select, update
 
 from milepost.core.memories import Owner
 from milepost.store import schema
-from milepost.store.dialect import distance, has_vectors, number, rows, rows_of, text
+from milepost.store.dialect import distance, has_vectors, number, rows, rows_of, text, word
 from milepost.store.listing import Query, where_equal
 from milepost.store.memories import COLUMNS, MemoryFilter, MemoryRow
 from milepost.store.work import Statement, Work
 
 FORGET_MAX = 500
+NO_VECTOR = "[]"
+"""What a memory has instead that the model makes none of."""
 
 _M = schema.memories.c
 
@@ -28,6 +30,7 @@ class Bare:
     number: int
     tenant: str
     version: int
+    user: str | None
     told: str
 
 
@@ -41,7 +44,16 @@ class Embedded:
 
 _HAS_VECTORS = Statement(select(has_vectors()))
 _BARE = Statement(
-    select(_M.number, _M.tenant, _M.version, _M.subject, _M.predicate, _M.object, _M.content)
+    select(
+        _M.number,
+        _M.tenant,
+        _M.version,
+        _M.user_id,
+        _M.subject,
+        _M.predicate,
+        _M.object,
+        _M.content,
+    )
     .where(_M.embedding.is_(None))
     .order_by(_M.number)
     .limit(number("limit"))
@@ -56,6 +68,8 @@ _EMBED = Statement(
     )
     .values(embedding=_found.c.vector, embedded_by=text("model"))
 )
+_commas = func.length(_M.embedding) - func.length(func.replace(_M.embedding, word(","), word("")))
+_is_as_long = _commas == number("commas")
 _old = schema.memories.alias("old")
 _FORGET_OTHERS = Statement(
     update(schema.memories)
@@ -81,8 +95,8 @@ def bare(limit: int) -> Work[list[Bare]]:
     """Return memories without a vector, whoever's they are, the oldest first."""
     found = yield _BARE(limit=limit)
     return [
-        Bare(row, tenant, version, " ".join(filter(None, told)))
-        for row, tenant, version, *told in found
+        Bare(row, tenant, version, user, " ".join(filter(None, told)))
+        for row, tenant, version, user, *told in found
     ]
 
 
@@ -114,10 +128,14 @@ def forget_others(model: str) -> Work[int]:
 def nearest(
     tenant: str, whose: Whose, vector: str, model: str, limit: int
 ) -> Work[list[MemoryRow]]:
-    """Return the memories whose vectors lie nearest, as the database compares them."""
-    query = _among(select(*COLUMNS), tenant, whose, model)
+    """Return the memories whose vectors lie nearest, as the database compares them.
+
+    Those of another length are passed over: the database would refuse to compare them.
+    """
+    query = _among(select(*COLUMNS), tenant, whose, model).where(_is_as_long)
     apart = distance(_M.embedding, text("vector"))
-    found = yield Statement(query.order_by(apart, _M.number).limit(limit))(vector=vector)
+    nearest_first = Statement(query.order_by(apart, _M.number).limit(limit))
+    found = yield nearest_first(vector=vector, commas=vector.count(","))
     return [MemoryRow(*row) for row in found]
 
 
@@ -138,10 +156,11 @@ def these(tenant: str, numbers: Sequence[int]) -> Work[list[MemoryRow]]:
 
 
 def _among(query: Query, tenant: str, whose: Whose, model: str) -> Query:
-    query = query.where(_M.tenant == tenant, _M.embedding.is_not(None), _M.embedded_by == model)
+    has_vector = _M.embedding.is_not(None) & (_M.embedding != NO_VECTOR)
+    query = query.where(_M.tenant == tenant, has_vector, _M.embedded_by == model)
     if isinstance(whose, MemoryFilter):
         return where_equal(query, whose.equal)
-    return query.where(or_(*map(_is, whose)))
+    return query.where(or_(false(), *map(_is, whose)))  # Of nobody's there are none.
 
 
 def _is(owner: Owner) -> ColumnElement[Any]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from milepost.core.errors import ConfigurationError
+from milepost.core.errors import ConfigurationError, ToolError
 from milepost.core.memories import CONTENT_CHARS_MAX, Finding
 from milepost.tools import ToolContext
 from milepost.tools.egress import Egress, open_egress
@@ -45,6 +45,16 @@ async def test_what_is_kept_is_one_line_and_found_again(context: ToolContext) ->
     assert pad.kept == [Finding("fact", "Tea is at four.")]
     assert await recall("Tea", context) == "- Tea is at four."
     assert await recall("coffee", context) == NOTHING
+
+
+@pytest.mark.parametrize("nothing", [" ", "\n\t", "\u200b\u202e"])
+async def test_what_says_nothing_is_not_kept(context: ToolContext, nothing: str) -> None:
+    pad = Pad()
+
+    with pytest.raises(ToolError, match="says nothing"):
+        await memory_tools(pad)[0].function(nothing, context)
+
+    assert pad.kept == []
 
 
 async def test_what_does_not_last_is_the_day_s(context: ToolContext) -> None:

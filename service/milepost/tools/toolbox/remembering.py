@@ -5,6 +5,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
+from milepost.core.errors import ToolError
 from milepost.core.memories import CONTENT_CHARS_MAX, Finding, line
 from milepost.tools.context import ToolContext
 from milepost.tools.decorator import tool, tool_of
@@ -40,7 +41,8 @@ def memory_tools(notes: Notes) -> list[Tool]:
         lasting: Annotated[bool, "False for what matters only in the next days"] = True,
     ) -> str:
         """Keep something in mind for later conversations."""
-        text = line(fact)
+        if not (text := line(fact)):
+            raise ToolError(f"the fact {fact!r} says nothing; say what is to be kept in mind")
         owner = await notes.keep(context, Finding("fact" if lasting else "log", text))
         return f"Noted, in the memory of the {owner}: {text}"
 

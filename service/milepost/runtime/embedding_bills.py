@@ -1,0 +1,68 @@
+"""What embeddings took, written down for whoever had them made, and counted in budgets."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Protocol
+
+from milepost.core.usage import Usage
+from milepost.providers.pricing import Pricing
+from milepost.runtime.clock import Clock
+from milepost.store import usage
+from milepost.store.store import Store
+from milepost.store.usage import Account, Taken
+
+_NUMBER_BITS = 62
+
+
+class Charging(Protocol):
+    """Budgets, as far as something is counted in them that nobody has reserved."""
+
+    async def charge(self, account: Account, usage: Usage) -> None:
+        """Count it in all that bound it."""
+
+
+class EmbeddingBills:
+    """Writes down what embeddings took, over a store."""
+
+    def __init__(self, store: Store, clock: Clock, pricing: Pricing, budgets: Charging) -> None:
+        self._store = store
+        self._clock = clock
+        self._pricing = pricing
+        self._budgets = budgets
+
+    async def bill(self, model: str, shares: Sequence[tuple[Account, int]]) -> None:
+        """Write down how many tokens of a call each account had; `model` is `provider/model`.
+
+        Each shows a call: that others had a part in it is nobody's concern.
+        """
+        taken = [
+            Taken(account, model, self._usage(model, tokens), _number(), self._clock())
+            for account, tokens in shares
+        ]
+        await self._store.write(usage.add(taken))
+        for each in taken:
+            await self._budgets.charge(each.account, each.usage)
+
+    def _usage(self, model: str, tokens: int) -> Usage:
+        provider, _, name = model.partition("/")
+        used = Usage(input_tokens=tokens)
+        return used.of_one_call(self._pricing.cost_nanos(provider, name, used))
+
+
+def shared(tokens: int, parts: Sequence[tuple[Account, int]]) -> list[tuple[Account, int]]:
+    """Return each account with its share of the tokens, by how much text each part has."""
+    lengths: dict[Account, int] = {}
+    for account, length in parts:
+        lengths[account] = lengths.get(account, 0) + max(length, 1)
+    whole, told, given = sum(lengths.values()), 0, 0
+    shares = []
+    for account, length in lengths.items():
+        told += length
+        upto = tokens * told // whole
+        shares.append((account, upto - given))
+        given = upto
+    return shares
+
+
+def _number() -> int:
+    return 1 + secrets.randbits(_NUMBER_BITS)
