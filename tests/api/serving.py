@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from socket import socket
 from typing import Any
@@ -18,6 +18,7 @@ from milepost.wiring import Process, process
 
 TIMEOUT_S = 20.0
 STOP_S = 3
+AT_WORK_S = 10.0
 SECRET_KEY = "a secret key of the tests' own"
 TENANTS = ("acme", "globex")
 
@@ -121,12 +122,24 @@ async def serving(settings: Settings) -> AsyncIterator[Service]:
         serves = asyncio.create_task(server.serve())
         await server.listens.wait()
         port = server.servers[0].sockets[0].getsockname()[1]
+        await _at_work(running)
         try:
             yield Service(f"http://127.0.0.1:{port}", running, server)
         finally:
             running.drain()
             server.should_exit = True
             await serves
+
+
+async def _at_work(running: Process) -> None:
+    """Wait for the process's own worker.
+
+    Where it is alone it begins by declaring all others dead, and so those that a test registers.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(AT_WORK_S):
+            while running.shifts._worker is None:  # noqa: ASYNC110 - nobody rings a bell for tests
+                await asyncio.sleep(0.002)
 
 
 @asynccontextmanager

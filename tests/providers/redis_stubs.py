@@ -69,6 +69,19 @@ class Relay:
         self.url = ""
         self.holds = False
         self.held = asyncio.Event()
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Talk, and be remembered: a server that closes waits for nobody."""
+        if task := asyncio.current_task():
+            self._talks.add(task)
+        await self.talk(reader, writer)
+
+    async def end(self) -> None:
+        """Wait until everybody has gone."""
+        if self._talks:
+            _, stayed = await asyncio.wait(self._talks, timeout=10)
+            assert not stayed
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Stand between one client and the server, until either of them goes."""
@@ -94,7 +107,8 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 async def relaying(redis_url: str) -> AsyncIterator[Relay]:
     """Give a relay that can hold back what the Redis at `redis_url` answers."""
     relay = Relay(redis_url)
-    server = await asyncio.start_server(relay.talk, "127.0.0.1", 0)
+    server = await asyncio.start_server(relay.welcome, "127.0.0.1", 0)
     async with server:
         relay.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
         yield relay
+        await relay.end()
