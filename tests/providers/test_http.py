@@ -136,6 +136,12 @@ async def test_a_body_that_cannot_be_unpacked_is_no_proper_http(encoding: str) -
         await posted(head + b"hello")
 
 
+async def test_headers_without_end_are_no_answer() -> None:
+    header = b"x-more: %s\r\n" % (b"x" * 1_000)
+    with pytest.raises(HttpParserError, match="without end"):
+        await posted(HEAD, *[header * 100] * 12)
+
+
 async def test_another_protocol_is_no_answer() -> None:
     upgrade = b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
     with pytest.raises((HttpParserError, ConnectionResetError)):

@@ -10,6 +10,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 # A reader that is behind by as much lets the vendor wait.
 BUFFERED_BYTES_MAX = 262_144
 INFLATED_BYTES_MAX = 262_144
+# What comes before the body, which the parser itself would take without end.
+HEAD_BYTES_MAX = 1_048_576
 _GZIP_OR_ZLIB = 47  # zlib's own number for: whichever of them the first bytes say.
 _NO_BODY = frozenset({204, 304})
 
@@ -153,6 +155,7 @@ class Connection(asyncio.Protocol):
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,
         )
+        self._head_bytes = 0
         self._keeps = False
         self._is_framed = False
         self._is_paused = False
@@ -162,6 +165,7 @@ class Connection(asyncio.Protocol):
         """Send a request; return its answer, of which nothing is there yet."""
         assert self._answer is None, "one request at a time"
         self._answer = answer = Answer(self)
+        self._head_bytes = 0
         self._keeps = self._is_framed = self._whole = False
         if self._transport is None or self._transport.is_closing():
             answer.fail(ConnectionResetError("the server hung up"))
@@ -194,6 +198,11 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         answer.heard = True
+        if not answer.status:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._break(answer, HttpParserError("headers without end"))
+                return
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
