@@ -248,6 +248,25 @@ async def test_a_run_that_nobody_listens_to_is_not_subscribed_to(
             pass
 
 
+async def test_a_subscription_whose_connection_is_taken_away_as_it_is_made_ends_nothing(
+    here: Process, there: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """redis-py says so in no words of its own where another task closes it in that moment."""
+    failed = asyncio.Event()
+
+    async def taken_away(*_: object) -> None:
+        failed.set()
+        raise AttributeError("'NoneType' object has no attribute 'credential_provider'")
+
+    async with here.following():
+        monkeypatch.setattr(here.link._pubsub, "unsubscribe", taken_away)
+    await asyncio.wait_for(failed.wait(), TIMEOUT_S)
+
+    async with there.following() as ear:
+        here.publish(1)
+        await ear.knows(1)
+
+
 async def test_a_run_may_be_followed_again(here: Process, there: Process) -> None:
     for seq in range(5, 15):
         async with there.following() as ear:

@@ -28,8 +28,9 @@ MEND_MAX = 100
 CONNECT_S_MAX = 2.0
 ANSWER_S_MAX = 2.0
 
-# The last is uvloop's, for a write to a connection that has just been lost.
-_LOST = (RedisError, OSError, RuntimeError)
+# The third is uvloop's, for a write to a connection that has just been lost; the last redis-py's,
+# for one that another task closes while it is being made.
+_LOST = (RedisError, OSError, RuntimeError, AttributeError)
 
 _BELLS = "milepost:bells"
 
