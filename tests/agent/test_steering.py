@@ -17,6 +17,7 @@ from tests.agent.desk import Desk
 from tests.agent.making import agent, function_agent, last_of
 
 TIMEOUT_S = 10.0
+TURNS = 500
 
 
 def heard(result: AgentResult) -> list[str]:
@@ -89,7 +90,8 @@ async def test_a_run_that_waits_for_a_yes_hears_it_and_waits_on() -> None:
 
     async def ask(_: ApprovalRequest) -> bool:
         steering.say("Hurry.")
-        await asyncio.sleep(0.05)
+        for _turn in range(TURNS):  # More of the loop's than it takes to hear it and wait again.
+            await asyncio.sleep(0)
         return True
 
     result = await desk.agent(approval_handler=ask).arun("Pay.", steering=steering)

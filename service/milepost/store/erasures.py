@@ -17,7 +17,6 @@ from milepost.store.listing import Query, paged
 from milepost.store.records import AuditRow, Page
 from milepost.store.work import Call, Statement, Work
 
-FIRST_STAGE = "messages"
 HELD_MS = 30_000
 """How long who erases may be silent before another one goes on."""
 RECENT_MS = 600_000
