@@ -347,7 +347,7 @@ async def test_runs_that_have_crashed_once_are_taken_together(store: Store) -> N
     assert await taken(store) == sorted([(fresh.id, 0), *((run_id, 1) for run_id in made)])
 
 
-async def test_a_run_on_its_last_try_is_taken_without_any_other_that_has_crashed(
+async def test_a_run_on_its_last_try_lets_others_that_have_crashed_go_first_and_comes_without_them(
     store: Store,
 ) -> None:
     last = await crashed(store, times=queue.LAST_TRY, runs_of=2)
@@ -356,12 +356,12 @@ async def test_a_run_on_its_last_try_is_taken_without_any_other_that_has_crashed
 
     first, second, third = [await taken(store) for _ in range(3)]
 
-    assert first == sorted([(last[0], 2), (fresh.id, 0)])
-    assert second == [(last[1], 2)]
-    assert third == [(once[0], 1)]
+    assert first == sorted([(once[0], 1), (fresh.id, 0)])
+    assert second == [(last[0], 2)]
+    assert third == [(last[1], 2)]
 
 
-@pytest.mark.parametrize(("in_hand", "with_it"), [(0, [0, 2]), (1, [0, 1]), (2, [0]), (3, [0])])
+@pytest.mark.parametrize(("in_hand", "with_it"), [(0, [0, 1]), (1, [0, 1]), (2, [0]), (3, [0])])
 async def test_what_is_in_hand_says_what_may_be_taken_beside_it(
     store: Store, in_hand: int, with_it: list[int]
 ) -> None:

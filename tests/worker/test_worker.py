@@ -11,6 +11,8 @@ from sqlalchemy import select, update
 from milepost.core.agents import Agent
 from milepost.core.errors import UnavailableError
 from milepost.core.events import RunResumed, RunRetried, RunWaiting, ToolCallCompleted
+from milepost.dispatch.port import Dispatcher, Offer
+from milepost.dispatch.sql import Sql
 from milepost.live.hub import QUEUE_BELL, Hub
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.definitions import encode_definition
@@ -62,10 +64,24 @@ async def hired(shop: Workshop, agent: Agent) -> Agent:
 
 @contextlib.asynccontextmanager
 async def working(
-    shop: Workshop, means: Means, *, slots: int = 4, poll_s: float = 60, strays_s: float = 60
+    shop: Workshop,
+    means: Means,
+    *,
+    slots: int = 4,
+    poll_s: float = 60,
+    strays_s: float = 60,
+    dispatcher: Dispatcher | None = None,
 ) -> AsyncIterator[Worker]:
     """Have a worker at work until the test is done with it; it polls so rarely that bells count."""
-    worker = Worker(await shop.worker(), slots, shop.ports, means, poll_s=poll_s, strays_s=strays_s)
+    worker = Worker(
+        await shop.worker(),
+        slots,
+        shop.ports,
+        means,
+        poll_s=poll_s,
+        strays_s=strays_s,
+        dispatcher=dispatcher,
+    )
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -114,6 +130,45 @@ async def test_runs_are_driven_side_by_side_up_to_the_slots(shop: Workshop) -> N
             model.go.set()
         for run in runs:
             await status(shop, run.id, "completed")
+
+
+class Asked(Sql):
+    """The queue as its own dispatcher, which counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(QUEUE_BELL)
+        self.times = 0
+        self.again = asyncio.Event()
+        self.freed = asyncio.Event()
+
+    def next(self, most: int) -> Offer:
+        """Offer whatever is ready."""
+        self.times += 1
+        if self.times > 1:
+            self.again.set()
+        return super().next(most)
+
+    def let_go(self, run_id: str) -> None:
+        """Note that a slot is free again."""
+        super().let_go(run_id)
+        self.freed.set()
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_slot_that_is_free_again_asks_for_nobody_where_nobody_had_to_wait(
+    shop: Workshop,
+) -> None:
+    asked, model = Asked(), Held(rest=saying("Done."))
+    await shop.queue()
+
+    async with working(shop, shop.means(model), dispatcher=asked):
+        await asyncio.wait_for(asked.again.wait(), TIMEOUT_S)  # Behind the run that it has found.
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        model.go.set()
+        await asyncio.wait_for(asked.freed.wait(), TIMEOUT_S)
+        await shop.store.write(queue.sweep())  # A turn of the database, in which it would ask.
+
+        assert asked.times == 2
 
 
 @pytest.mark.usefixtures("agent")
@@ -421,13 +476,13 @@ async def stopped_in_silence(line: BreakingEngine, working: "asyncio.Task[None]"
 _CRASH = Statement(
     update(schema.runs)
     .where(schema.runs.c.id == text("run_id"))
-    .values(crashes=number("times"), run_at_ms=now_ms())
+    .values(crashes=number("times"), run_at_ms=now_ms() + number("ready_in_ms"))
 )
 
 
-def having_crashed(run_id: str, times: int) -> Work[None]:
+def having_crashed(run_id: str, times: int, ready_in_ms: int = 0) -> Work[None]:
     """Have the run be as after so many crashes in a row."""
-    yield _CRASH(run_id=run_id, times=times)
+    yield _CRASH(run_id=run_id, times=times, ready_in_ms=ready_in_ms)
 
 
 async def looks(shop: Workshop, times: int = 3) -> None:
@@ -468,3 +523,36 @@ async def test_a_run_on_its_last_try_is_beside_no_other_until_it_has_achieved_so
         assert (await shop.row(first.id)).status == "running"
         go.set()
         await status(shop, first.id, "completed")
+
+
+async def test_a_run_that_achieves_something_lets_those_in_that_had_to_wait_for_it(
+    shop: Workshop,
+) -> None:
+    """At once: a worker's death is no reason to stand still until the next look at the queue."""
+    go = asyncio.Event()
+
+    @tool(effect="read")
+    async def hold() -> str:
+        """Take long."""
+        await go.wait()
+        return "held"
+
+    await hired(shop, shop.agent(hold))
+    last, once = [await shop.queue() for _ in range(2)]
+    await shop.store.write(having_crashed(last.id, queue.LAST_TRY))
+    await shop.store.write(having_crashed(once.id, 1, ready_in_ms=60_000))
+    thinking = Held(rest=calling(("hold", {})))
+    model = Turns(thinking, Scripted([saying("Second.")]), Scripted([saying("First.")]))
+
+    async with working(shop, shop.means(model, hold)) as worker:
+        await asyncio.wait_for(thinking.reached.wait(), TIMEOUT_S)
+        await shop.store.write(having_crashed(once.id, 1))
+        shop.hub.ring(QUEUE_BELL)
+        await looks(shop, times=1)
+        assert worker.busy == 1
+
+        thinking.go.set()
+        await status(shop, once.id, "completed")
+        assert (await shop.row(last.id)).status == "running"
+        go.set()
+        await status(shop, last.id, "completed")

@@ -115,7 +115,8 @@ _may_come_along = or_(_R.crashes <= number("crashes_max"), _R.run_at_ms <= now_m
 def _claim(*narrowed: ColumnElement[bool], fair: bool) -> Statement:
     """Return the claim; the fair one ignores lanes, so that the low ones never starve.
 
-    Of what was picked, one that is on its last try comes without any other that has crashed.
+    Of what was picked, those that have crashed come first, and one that is on its last try comes
+    where there is none of them: whoever has lost a worker for the first time is not kept waiting.
     """
     order = (_R.run_at_ms, _R.id) if fair else (_R.lane.desc(), _R.run_at_ms, _R.id)
     # A CTE, never `id IN (SELECT ... LIMIT n)`: that may run twice and lock more than n rows.
@@ -134,12 +135,9 @@ def _claim(*narrowed: ColumnElement[bool], fair: bool) -> Statement:
         .cte("pick")
     )
     alone = select(func.min(pick.c.id)).where(pick.c.crashes >= LAST_TRY).scalar_subquery()
+    have_crashed = select(pick.c.id).where(pick.c.crashes.between(1, LAST_TRY - 1))
     together = select(pick.c.id).where(
-        or_(
-            pick.c.crashes == 0,
-            pick.c.id == alone,
-            and_(pick.c.crashes < LAST_TRY, alone.is_(None)),
-        )
+        or_(pick.c.crashes < LAST_TRY, and_(pick.c.id == alone, ~have_crashed.exists()))
     )
     return Statement(
         update(schema.runs)

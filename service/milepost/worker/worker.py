@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,6 +73,7 @@ class Worker:
         self._definitions = Definitions(ports.store)
         self._history = History(ports.store)
         self._driving: dict[asyncio.Task[None], _Driven] = {}
+        self._is_behind = True  # Whether the queue may hold what there was no slot for.
         self._claims = 0
         self._unanswered: str | None = None
         self._strays_due_s = 0.0
@@ -123,17 +125,22 @@ class Worker:
     async def _claim(self) -> list[Claim]:
         """Take runs for the free slots; none if there are none of either, or no lease."""
         free = min(self.slots - len(self._driving), queue.CLAIM_MAX)
+        is_choosy = self._bearable != queue.ANY_CRASHES
+        self._is_behind = self._is_behind or free <= 0 or is_choosy
         if free <= 0:
             return []
         try:
             self._means.lease.check()
-            return await self._find_unanswered() or await self._take(free)
+            claimed = await self._find_unanswered() or await self._take(free)
         except CollisionError:
             return []  # A zombie slipped an event in: the next claim takes the next number.
         except MilepostError as error:
             self._log.warning("could not claim", error=str(error))
         except Exception:
             self._log.exception("could not claim")
+        else:
+            self._is_behind = len(claimed) >= free or is_choosy
+            return claimed
         heed_cancellation()
         await asyncio.sleep(self._poll_s)
         return []
@@ -155,8 +162,7 @@ class Worker:
 
     def _claiming(self, offer: Offer, limit: int, append_id: str) -> Work[list[Claim]]:
         now = self._ports.clock()
-        worst = max((driven.crashes for driven in self._driving.values()), default=0)
-        bearable = queue.bearable(worst)
+        bearable = self._bearable
         if offer.run_ids:
             return queue.claim_specific(
                 self.id, offer.run_ids, append_id, now, crashes_max=bearable
@@ -168,6 +174,12 @@ class Worker:
         self._claims += 1
         fair = self._claims % FAIR_EVERY == 0
         return queue.claim(self.id, limit, append_id, now, crashes_max=bearable, fair=fair)
+
+    @property
+    def _bearable(self) -> int:
+        """How often a run may have crashed that comes along with those in hand."""
+        worst = max((driven.crashes for driven in self._driving.values()), default=0)
+        return queue.bearable(worst)
 
     def _decline(self, offer: Offer, claimed: Sequence[Claim]) -> None:
         """Let go of what was offered and lost: somebody else has it, or it is not ready."""
@@ -221,7 +233,8 @@ class Worker:
 
     def _freed(self, task: "asyncio.Task[None]") -> None:
         self._dispatcher.let_go(self._driving.pop(task).claim.run_id)
-        self._woken()
+        if self._is_behind or self._closing:
+            self._woken()
 
     async def _drive(self, driven: "_Driven") -> None:
         """Drive one run; whatever goes wrong, it is not left as if somebody were at it."""
@@ -232,7 +245,8 @@ class Worker:
                 driven.drive = await drive(claim, agent, self._history, self._means)
                 if self._closing:
                     driven.drive.drain()
-                await driven.drive.run()
+                with self._noticing(driven):
+                    await driven.drive.run()
         except (FencedError, UnavailableError) as error:
             self._log.warning("let go of a run", run=claim.run_id, why=str(error))
             await self._give_up(claim, "outage")
@@ -245,6 +259,25 @@ class Worker:
         except Exception:
             self._log.exception("a run crashed its worker", run=claim.run_id)
             await self._give_up(claim, "crash")
+
+    @contextmanager
+    def _noticing(self, driven: "_Driven") -> Iterator[None]:
+        """Look for work again as soon as a run that has crashed is done with that."""
+        if not driven.crashes:
+            yield
+            return
+        noticing = asyncio.create_task(self._notice(driven))
+        try:
+            yield
+        finally:
+            noticing.cancel()
+
+    async def _notice(self, driven: "_Driven") -> None:
+        with self._ports.hub.listen(driven.claim.run_id) as (_, woken):
+            while driven.crashes:
+                await woken.wait()
+                woken.clear()
+        self._woken()
 
     async def _give_up(self, claim: Claim, why: Literal["crash", "outage"]) -> None:
         """Queue the run again, unless somebody else has it already.
