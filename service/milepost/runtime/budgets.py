@@ -10,6 +10,7 @@ from milepost.live.frames import rfc3339
 from milepost.runtime.clock import Clock, NewId
 from milepost.runtime.demands import Demand
 from milepost.runtime.periods import period_of
+from milepost.runtime.recent import Recent
 from milepost.runtime.reserving import (
     NOBODY,
     Payer,
@@ -27,7 +28,6 @@ from milepost.store.store import Store
 from milepost.store.usage import Account
 
 FRESH_MS = 2_000
-TENANTS_MAX = 1_000
 FREES_MAX = 100
 WAIT_S = 30.0
 POLL_S = 0.1
@@ -56,24 +56,17 @@ class TenantBudgets:
         self._new_id = new_id
         self._wait_s = wait_s
         self._lines: WeakValueDictionary[CounterKey, asyncio.Lock] = WeakValueDictionary()
-        self._known: dict[str, tuple[int, tuple[BudgetRow, ...]]] = {}
+        self._rows: Recent[str, tuple[BudgetRow, ...]] = Recent(
+            store.budgets, clock=clock, fresh_ms=FRESH_MS
+        )
 
     async def of(self, tenant: str) -> tuple[BudgetRow, ...]:
         """Return the tenant's budgets. Most have none, which costs their runs next to nothing."""
-        now = self._clock()
-        seen = self._known.get(tenant)
-        if seen is not None and now - seen[0] < FRESH_MS:
-            return seen[1]
-        rows = await self._store.budgets(tenant)
-        self._known.pop(tenant, None)
-        self._known[tenant] = (now, rows)
-        if len(self._known) > TENANTS_MAX:
-            del self._known[next(iter(self._known))]
-        return rows
+        return await self._rows.of(tenant)
 
     def forget(self, tenant: str) -> None:
         """Look anew at what the tenant has."""
-        self._known.pop(tenant, None)
+        self._rows.forget(tenant)
 
     async def reserve(
         self, payer: Payer, subject: str, demand: Demand, rows: tuple[BudgetRow, ...]

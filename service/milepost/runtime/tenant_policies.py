@@ -1,13 +1,15 @@
 """The rules of tenants and sessions, and what people have granted for a session."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
 from milepost.core.policy import NOTHING_STANDS, Grant, Policy, Standing
 from milepost.runtime.clock import Clock
 from milepost.runtime.policy_spec import read_policy
+from milepost.runtime.recent import Recent
 from milepost.store import policies
 from milepost.store.grants import GrantRow
 from milepost.store.policies import StandingRows
@@ -16,8 +18,18 @@ from milepost.store.store import Store
 FRESH_MS = 1_000
 KNOWN_MAX = 10_000
 
-K = TypeVar("K")
-V = TypeVar("V")
+
+class _Session(NamedTuple):
+    tenant: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the store says of a session, and what it means."""
+
+    rows: StandingRows
+    standing: Standing
 
 
 class TenantPolicies:
@@ -28,51 +40,35 @@ class TenantPolicies:
 
     def __init__(self, store: Store, *, clock: Clock) -> None:
         self._store = store
-        self._clock = clock
-        self._tenants: dict[str, tuple[int, bool]] = {}
-        self._sessions: dict[tuple[str, str], tuple[int, StandingRows, Standing]] = {}
+        self._tenants: Recent[str, bool] = Recent(
+            lambda tenant: store.read(policies.exist(tenant)),
+            clock=clock,
+            fresh_ms=FRESH_MS,
+            known_max=KNOWN_MAX,
+        )
+        self._sessions: Recent[_Session, _Known] = Recent(
+            self._read, clock=clock, fresh_ms=FRESH_MS, known_max=KNOWN_MAX
+        )
 
     async def of(self, tenant: str, session_id: str, /, *, fresh: bool = False) -> Standing:
         """Return the rules of a tenant and of a session; `fresh` ones are as they are just now."""
-        if not fresh and not await self._has_any(tenant):
+        session = _Session(tenant, session_id)
+        if fresh:
+            return (await self._sessions.anew(session)).standing
+        if not await self._tenants.of(tenant):
             return NOTHING_STANDS
-        known = self._sessions.get((tenant, session_id))
-        now = self._clock()
-        if known is not None and not fresh and _is_fresh(known[0], now):
-            return known[2]
-        rows = await self._store.read(policies.standing(tenant, session_id))
-        # The same rules are the same object, so that whoever has them knows that nothing changed.
-        standing = known[2] if known is not None and known[1] == rows else _standing(rows)
-        _keep(self._sessions, (tenant, session_id), (now, rows, standing))
-        return standing
+        return (await self._sessions.of(session)).standing
 
     def forget(self, tenant: str) -> None:
         """Look anew at what holds for the tenant and its sessions."""
-        self._tenants.pop(tenant, None)
-        for key in [key for key in self._sessions if key[0] == tenant]:
-            del self._sessions[key]
+        self._tenants.forget(tenant)
+        self._sessions.forget_where(lambda session: session.tenant == tenant)
 
-    async def _has_any(self, tenant: str) -> bool:
-        now = self._clock()
-        seen = self._tenants.get(tenant)
-        if seen is not None and _is_fresh(seen[0], now):
-            return seen[1]
-        found = await self._store.read(policies.exist(tenant))
-        _keep(self._tenants, tenant, (now, found))
-        return found
-
-
-def _is_fresh(since: int, now: int) -> bool:
-    """Clocks are set back at times: what was read in the future is old."""
-    return 0 <= now - since < FRESH_MS
-
-
-def _keep(known: dict[K, V], key: K, value: V) -> None:
-    """Keep what was read last longest."""
-    known.pop(key, None)
-    known[key] = value
-    if len(known) > KNOWN_MAX:
-        del known[next(iter(known))]
+    async def _read(self, session: "_Session") -> "_Known":
+        rows = await self._store.read(policies.standing(session.tenant, session.id))
+        known = self._sessions.last(session)
+        # The same rules are the same object, so that whoever has them knows that nothing changed.
+        return known if known is not None and known.rows == rows else _Known(rows, _standing(rows))
 
 
 def _standing(rows: StandingRows) -> Standing:

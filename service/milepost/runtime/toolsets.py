@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError, ToolError
+from milepost.runtime.recent import Recent
 from milepost.runtime.secrets import Vault
 from milepost.runtime.tool_source import (
     McpSource,
@@ -45,9 +46,9 @@ class _Built:
 
 @dataclass(slots=True)
 class _Toolset:
-    """A tenant's tools as they were at `seen_ms`: made of `code` and of the sources `ids`."""
+    """A tenant's tools: made of `code` and of the sources `built`, which are those of `ids`."""
 
-    seen_ms: int
+    ids: tuple[str, ...] | None
     code: tuple[Tool, ...]
     built: dict[str, _Built]
     registry: Registry
@@ -73,7 +74,9 @@ class Toolsets:
         self._store = store
         self._egress = egress
         self._vault = vault
-        self._clock = clock
+        self._ids: Recent[str, tuple[str, ...]] = Recent(
+            lambda tenant: store.read(tool_sources.ids(tenant)), clock=clock, fresh_ms=FRESH_MS
+        )
         self._sets: OrderedDict[str, _Toolset] = OrderedDict()
         self._building: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: set[asyncio.Task[None]] = set()
@@ -87,25 +90,23 @@ class Toolsets:
         """Put other tools in the place of the installation's; runs in hand keep what they have."""
         self._registry = registry
         for known in self._sets.values():
-            known.seen_ms = 0
+            known.ids = None
 
     async def of(self, tenant: str) -> Registry:
         """Return the tenant's tools."""
+        ids = await self._ids.of(tenant)
         known = self._sets.get(tenant)
-        now = self._clock()
-        if known is not None and now - known.seen_ms < FRESH_MS:
+        if known is not None and known.ids is ids:  # This very look at them was for it.
             return known.registry
-        ids = await self._store.read(tool_sources.ids(tenant))
         if (known := self._present(tenant, ids)) is None:
             async with self._building.setdefault(tenant, asyncio.Lock()):
                 known = self._present(tenant, ids) or await self._rebuilt(tenant, ids)
-        known.seen_ms = now
+        known.ids = ids
         return known.registry
 
     def forget(self, tenant: str) -> None:
         """Look anew at what the tenant has declared."""
-        if (known := self._sets.get(tenant)) is not None:
-            known.seen_ms = 0
+        self._ids.forget(tenant)
 
     async def trial(self, tenant: str, source: Source) -> tuple[list[ListedTool], list[Tool]]:
         """Return what a source that is not kept yet offers, with its server asked if it has one.
@@ -161,12 +162,12 @@ class Toolsets:
     def _joined(self, built: dict[str, _Built]) -> _Toolset:
         code = tuple(self._registry)
         if not built:
-            return _Toolset(0, code, built, self._registry)
+            return _Toolset(None, code, built, self._registry)
         registry = Registry(code)
         for tool in (tool for source in built.values() for tool in source.tools):
             if tool.name not in registry:
                 registry.add(tool)
-        return _Toolset(0, code, built, registry)
+        return _Toolset(None, code, built, registry)
 
     async def _build(self, row: ToolSourceRow) -> _Built:
         """Return a source's tools; one that cannot be used any more has none, and says so."""
