@@ -217,7 +217,7 @@ class NewRuns:
         if created.steered:
             ring_for(self._ports.hub, created.run_id)
             return MadeRun(created.run_id, created.status, None, steered=created.steered)
-        if created.queued:  # What the store has found to say of it, too.
+        if created.queued not in (None, wanted.queued):  # The store has found more to say of it.
             wanted = replace(wanted, queued=created.queued, user=created.user)
         if created.replaces:
             await clear_way(self._ports, wanted, created.replaces)
