@@ -1,6 +1,7 @@
 """What cannot work is refused before anything begins: one line, a remedy, the right exit code."""
 
 import socket
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ def test_a_setting_that_cannot_be_is_named_with_what_would_do(
 
     assert told in said.complaint
     assert (said.code, said.out) == (MISCONFIGURED, "")
+
+
+def test_a_version_is_told_to_whoever_asks(tmp_path: Path) -> None:
+    said = typed(tmp_path, "--version")
+
+    assert (said.code, said.out.strip(), said.err) == (0, f"milepost {version('milepost')}", "")
 
 
 def test_a_variable_is_refused_as_its_flag_is(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import io
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -39,6 +41,24 @@ app.add_typer(sessions, name="sessions")
 app.add_typer(memories, name="memories")
 app.add_typer(retention, name="retention")
 app.add_typer(keys, name="keys")
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"milepost {version('milepost')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _milepost(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Say the version, and end."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
