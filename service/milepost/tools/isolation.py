@@ -205,7 +205,9 @@ class _Process:
             # Not reaped yet, so that its number cannot be another's by now.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.kill()  # if its tool has made it leave its own group
+                # If its tool has made it leave its own group. `Process.kill` might reap one that is
+                # dead by then, and how it ended would be lost.
+                os.kill(self._process.pid, signal.SIGKILL)
         self._writer.transport.abort()
 
     async def _line(self) -> bytes:
