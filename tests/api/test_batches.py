@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import yaml
 from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
@@ -20,6 +19,7 @@ from milepost.live.hub import batch_bell
 from milepost.store import batches
 from tests.api.making import MAIL, an_agent, an_ended_batch, made, over, refusal
 from tests.api.serving import KeyedService, Service
+from tests.contract import CONTRACT
 from tests.store.making import NOW_MS
 from tests.store.making_batches import a_batch, chunk
 
@@ -624,9 +624,8 @@ async def test_a_stream_tells_how_far_the_batch_is_until_it_is_over(
 
 
 async def test_what_a_stream_carries_is_what_the_contract_says(clerk: httpx2.AsyncClient) -> None:
-    contract = yaml.safe_load((ROOT / "openapi.yaml").read_text())
     registry: Registry[Any] = Registry().with_resource(
-        "urn:contract", DRAFT202012.create_resource(contract)
+        "urn:contract", DRAFT202012.create_resource(CONTRACT)
     )
     schema = {"$ref": "urn:contract#/components/schemas/BatchEvent"}
     batch = await made(clerk, "/v1/batches", a_body(sums(3)))

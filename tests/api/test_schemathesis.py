@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx2
 import pytest
-import yaml
 
 from tests.api.asking import ended, equipped, parked, started
 from tests.api.making import (
@@ -24,6 +23,7 @@ from tests.api.making import (
     made,
 )
 from tests.api.serving import serving_tenants, settings_for
+from tests.contract import CONTRACT
 
 # Only a run that crashed its workers can be sent on, and only one whose tools the client runs takes
 # results; none of these is either. No tool of the demo leaves an artifact. A batch's events come as
@@ -57,15 +57,15 @@ SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 @pytest.mark.timeout(600)
 async def test_no_request_breaks_the_contract(sqlite_database_url: str, tmp_path: Path) -> None:
     """So many examples, limits, chances and sequences, drawn by a fixed seed."""
-    contract = closed(yaml.safe_load((ROOT / "openapi.yaml").read_text()))
-    (tmp_path / "contract.yaml").write_text(yaml.safe_dump(contract))
+    contract = closed(CONTRACT)
+    (tmp_path / "contract.json").write_text(json.dumps(contract, sort_keys=True))
     async with serving_tenants(settings_for(sqlite_database_url)) as keyed:
         there = await things(keyed.acme)
         own = await things_of_one_operation(keyed.acme)
         tried = await asyncio.create_subprocess_exec(
             SCHEMATHESIS,
             "--config-file", ROOT / "tests" / "api" / "schemathesis.toml",
-            "run", tmp_path / "contract.yaml",
+            "run", tmp_path / "contract.json",
             "--url", keyed.service.base_url,
             "--no-color",
             env={
@@ -141,6 +141,7 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
 async def things_of_one_operation(client: httpx2.AsyncClient) -> dict[str, dict[str, list[str]]]:
     """Make what an operation alone may use up; return the ids by operation and parameter."""
     waiting = [(await parked(client))["run_id"] for _ in range(4)]
+    withdrawn = [(await parked(client))["id"] for _ in range(4)]
     spent = [await an_ended_run(client, agent="demo") for _ in range(4)]
     keys = [
         await made(client, "/v1/keys", {"name": f"spent-{n}", "scopes": ["runs:read"]})
@@ -152,6 +153,7 @@ async def things_of_one_operation(client: httpx2.AsyncClient) -> dict[str, dict[
     return {
         "POST /v1/tools/{name}/call": {"name": ["add"]},
         "POST /v1/runs/{run_id}/messages": {"run_id": waiting},
+        "POST /v1/approvals/{approval_id}/withdraw": {"approval_id": withdrawn},
         "DELETE /v1/sessions/{session_id}": {"session_id": [run["session_id"] for run in spent]},
         "DELETE /v1/keys/{key_id}": {"key_id": [key["id"] for key in keys]},
         "DELETE /v1/memories/{memory_id}": {"memory_id": [memory["id"] for memory in memories]},

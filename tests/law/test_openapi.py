@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import schemathesis
-import yaml
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from referencing import Registry
@@ -67,10 +65,9 @@ from milepost.settings import Settings
 from milepost.tools.declaration import ClientToolSpec
 from milepost.tools.http.declared import HttpToolSpec
 from milepost.wiring import process
+from tests.contract import CONTRACT
 from tests.law.codes import SOURCE, named_codes
 
-ROOT = Path(__file__).parents[2]
-CONTRACT: dict[str, Any] = yaml.safe_load((ROOT / "openapi.yaml").read_text())
 SCHEMAS: dict[str, Any] = CONTRACT["components"]["schemas"]
 # These keep a command from its work, or stay between the parts of one: no problem and no log has
 # them.
@@ -152,6 +149,8 @@ async def test_what_is_served_is_in_the_contract_and_the_other_way_round(api: Ap
 
 
 def test_the_contract_is_valid_openapi() -> None:
+    import schemathesis  # noqa: PLC0415 - seconds, for each process that reads this file
+
     schemathesis.openapi.from_dict(CONTRACT).validate()
 
     for schema in SCHEMAS.values():
