@@ -12,6 +12,8 @@ UV     := $(shell sed -n 's/^uv==/&/p' $(LOCK))
 WORKERS ?= 4
 # uv trusts whom the machine trusts, as pip does.
 export UV_SYSTEM_CERTS ?= 1
+# Where this says no, each of the hundreds of processes that the tests start would compile anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

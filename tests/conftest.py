@@ -1,6 +1,7 @@
 """Fixtures that every test may ask for: the real databases."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from tests.devservices import Service, Services, services
 # Whom a client trusts is read for each client, and for each process that imports aiohttp: 30 ms for
 # all that a machine trusts. The tests talk to this machine alone, which no authority vouches for.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("no_authority.pem"))
+
+# What a shell runs in the background ignores interrupts, and so would all that tests start from it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
