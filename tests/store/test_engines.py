@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import threading
 from pathlib import Path
 
@@ -20,14 +21,13 @@ from milepost.store.engine import (
 )
 from milepost.store.engine_postgres import POOL_MAX, PostgresEngine
 from milepost.store.engine_sqlite import GROUP_MAX, SqliteEngine
-from milepost.store.migrate import migrate
 from milepost.store.opening import open_thread_store
 from milepost.store.thread import PostgresThreadStore, SqliteThreadStore
 from milepost.store.work import Statement, Work
 from tests.store.conftest import opened
 from tests.store.making import TENANT
 
-ROUNDS = 20
+ROUNDS = 200
 AT_ONCE = 4
 
 
@@ -218,7 +218,9 @@ async def test_a_reader_that_could_not_open_the_file_tries_again(
         assert await engine.read(names()) == ["a"]
 
 
-def test_connections_that_open_a_new_file_at_once_all_get_it(tmp_path: Path) -> None:
+def test_connections_that_open_a_new_file_at_once_all_get_it(
+    sqlite_template: Path, tmp_path: Path
+) -> None:
     failures: list[BaseException] = []
 
     def open_it(path: Path, barrier: threading.Barrier) -> None:
@@ -229,8 +231,7 @@ def test_connections_that_open_a_new_file_at_once_all_get_it(tmp_path: Path) -> 
             failures.append(error)
 
     for number in range(ROUNDS):
-        path = tmp_path / f"{number}.db"
-        migrate(SqliteAddress(path))
+        path = shutil.copy(sqlite_template, tmp_path / f"{number}.db")
         barrier = threading.Barrier(AT_ONCE)
         threads = [threading.Thread(target=open_it, args=(path, barrier)) for _ in range(AT_ONCE)]
         for thread in threads:
