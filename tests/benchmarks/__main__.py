@@ -75,7 +75,7 @@ def bench(
         for stage in amount.stages:
             print(report.table(stage, compare(stage, running)), end="\n\n", flush=True)
     for name in wanted:
-        if name == "bare":
+        if name in ("bare", "logged"):
             continue
         # A process of its own: what the load left free would hide what streams take.
         with _serving(name, folder / f"{name}-idle", model_url, database) as system:
@@ -89,6 +89,8 @@ def _serving(
 ) -> AbstractContextManager[System]:
     if name == "bare":
         return systems.bare(folder, model_url)
+    if name == "logged":
+        return systems.logged(folder, model_url)
     return systems.milepost(name, folder, model_url, database if name == "postgres" else None)
 
 

@@ -20,7 +20,7 @@ STEPS_MAX = 10
 MODEL_CONNECTIONS_MAX = 1_000
 
 _JSON = {"content-type": "application/json"}
-_START: Message = {
+START: Message = {
     "type": "http.response.start",
     "status": 200,
     "headers": [
@@ -48,7 +48,7 @@ async def _add(a: int, b: int) -> int:
     return a + b
 
 
-_TOOLS: dict[str, Callable[..., Awaitable[int]]] = {"add": _add}
+TOOLS: dict[str, Callable[..., Awaitable[int]]] = {"add": _add}
 
 
 class BareLoop:
@@ -60,26 +60,26 @@ class BareLoop:
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Run to the end, streaming."""
-        asked = orjson.loads(await _whole(receive))
+        asked = orjson.loads(await whole(receive))
         messages: list[dict[str, Any]] = [{"role": "user", "content": asked["input"]}]
-        frames = _Frames()
-        await send(_START)
-        await send(_body(frames.event("run.started", {})))
+        frames = Frames()
+        await send(START)
+        await send(body(frames.event("run.started", {})))
         for step in range(STEPS_MAX):
             text, calls = await self._ask(messages, frames, step, send)
             messages.append({"role": "assistant", "content": text, "tool_calls": calls})
             if not calls:
                 break
             for call in calls:
-                result = await _TOOLS[call["function"]["name"]](
+                result = await TOOLS[call["function"]["name"]](
                     **orjson.loads(call["function"]["arguments"])
                 )
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-                await send(_body(frames.event("tool_call.completed", {"result": result})))
-        await send(_body(frames.event("run.completed", {}), more=False))
+                await send(body(frames.event("tool_call.completed", {"result": result})))
+        await send(body(frames.event("run.completed", {}), more=False))
 
     async def _ask(
-        self, messages: list[dict[str, Any]], frames: "_Frames", step: int, send: Send
+        self, messages: list[dict[str, Any]], frames: "Frames", step: int, send: Send
     ) -> tuple[str, list[dict[str, Any]]]:
         """Call the model; send its text as it comes, and return it with the calls."""
         request = {"model": "stub", "messages": messages, "tools": _SCHEMAS, "stream": True}
@@ -101,24 +101,26 @@ class BareLoop:
                     for call in delta.get("tool_calls", ()):
                         _join(calls, call)
                 if parts:
-                    await send(_body(b"".join(parts)))
+                    await send(body(b"".join(parts)))
         told = {"message_id": message_id, "content": text, "tool_calls": calls}
-        await send(_body(frames.event("message.completed", told)))
+        await send(body(frames.event("message.completed", told)))
         return text, calls
 
 
-class _Frames:
+class Frames:
     """Numbers a run's events."""
 
     def __init__(self) -> None:
         self._seq = 0
 
     def event(self, kind: str, told: dict[str, Any]) -> bytes:
+        """Return the next one."""
         self._seq += 1
         data = orjson.dumps({"type": kind, "seq": self._seq, "data": told})
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (self._seq, kind.encode(), data)
 
     def delta(self, message_id: str, text: str) -> bytes:
+        """Return a piece of a message's text."""
         told = {"message_id": message_id, "text": text}
         data = orjson.dumps({"type": "message.delta", "data": told})
         return b"event: message.delta\ndata: %b\n\n" % data
@@ -131,26 +133,27 @@ def _join(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
         calls[piece["index"]]["function"]["arguments"] += piece["function"]["arguments"]
 
 
-async def _whole(receive: Receive) -> bytes:
-    body, more = b"", True
+async def whole(receive: Receive) -> bytes:
+    """Return a request's body."""
+    said, more = b"", True
     while more:
         message = await receive()
-        body += message.get("body", b"")
+        said += message.get("body", b"")
         more = message.get("more_body", False)
-    return body
+    return said
 
 
-def _body(piece: bytes, *, more: bool = True) -> Message:
+def body(piece: bytes, *, more: bool = True) -> Message:
+    """Return a piece of a response."""
     return {"type": "http.response.body", "body": piece, "more_body": more}
 
 
-async def _serve(base_url: str) -> None:
+async def serve(loop: Callable[[aiohttp.ClientSession], BareLoop]) -> None:
+    """Serve this loop on a port of the machine's choice, which is printed."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     connector = aiohttp.TCPConnector(limit=MODEL_CONNECTIONS_MAX, keepalive_timeout=60)
     async with aiohttp.ClientSession(connector=connector) as http:
-        config = uvicorn.Config(
-            BareLoop(http, base_url), lifespan="off", log_config=None, access_log=False
-        )
+        config = uvicorn.Config(loop(http), lifespan="off", log_config=None, access_log=False)
         print(listener.getsockname()[1], flush=True)
         await uvicorn.Server(config).serve(sockets=[listener])
 
@@ -158,7 +161,8 @@ async def _serve(base_url: str) -> None:
 def _main() -> None:
     parser = argparse.ArgumentParser(description="The agent loop without anything around it")
     parser.add_argument("--model", required=True, help="where the model is: http://…/v1")
-    uvloop.run(_serve(parser.parse_args().model))
+    model_url = parser.parse_args().model
+    uvloop.run(serve(lambda http: BareLoop(http, model_url)))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ import psycopg
 
 from tests.benchmarks.processes import Running, name_of, parent_of, running
 
-SystemName = Literal["bare", "sqlite", "postgres"]
-SYSTEMS: tuple[SystemName, ...] = ("bare", "sqlite", "postgres")
+SystemName = Literal["bare", "logged", "sqlite", "postgres"]
+SYSTEMS: tuple[SystemName, ...] = ("bare", "logged", "sqlite", "postgres")
 SHOWN: Mapping[SystemName, str] = {
     "bare": "bare loop, stores nothing",
+    "logged": "the same with a log",
     "sqlite": "Milepost on SQLite",
     "postgres": "Milepost on Postgres",
 }
@@ -67,6 +68,15 @@ def bare(folder: Path, model_url: str) -> Iterator[System]:
     folder.mkdir()
     with running(["-m", "tests.benchmarks.bare_loop", "--model", model_url], folder) as server:
         yield System("bare", server)
+
+
+@contextmanager
+def logged(folder: Path, model_url: str) -> Iterator[System]:
+    """Serve the bare loop with a log in the folder."""
+    folder.mkdir()
+    program = ["-m", "tests.benchmarks.logged_loop", "--model", model_url]
+    with running([*program, "--log", str(folder / "log.db")], folder) as server:
+        yield System("logged", server)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def test_both_loops_are_measured_in_turns(bare: System, milepost: System) -> Non
     assert len(measured[milepost.name].shares) == 1
     assert measured[milepost.name].samples[0].load.events >= 14 * RUNS
     assert systems.SHOWN[milepost.name] in report.table(STAGE, measured)
+
+
+def test_a_loop_with_a_log_is_measured_beside_the_bare_one(
+    bare: System, tmp_path: Path, model_url: str
+) -> None:
+    with systems.logged(tmp_path / "logged", model_url) as logged:
+        measured = compare(STAGE, [bare, logged])
+
+    assert [sample.load.runs for sample in measured["logged"].samples] == [RUNS]
+    with sqlite3.connect(tmp_path / "logged" / "log.db") as log:
+        kept = log.execute("SELECT count(DISTINCT run_id), count(*) FROM events").fetchone()
+    assert kept == (RUNS, 6 * RUNS)
 
 
 def test_idle_streams_are_weighed(milepost: System, tmp_path: Path) -> None:
