@@ -71,6 +71,26 @@ async def test_a_call_that_waits_can_be_withdrawn_and_one_that_runs_cannot() -> 
     threads.close()
 
 
+async def test_a_call_that_is_withdrawn_with_another_does_not_begin_in_its_place() -> None:
+    threads = ToolThreads(threads_max=1)
+    started, release, began = threading.Event(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        started.set()
+        release.wait(10)
+
+    running, waiting = threads.call(hang), threads.call(began.set)
+    await asyncio.to_thread(started.wait, 10)
+
+    assert not threads.withdraw(running)
+    assert not began.wait(0.05)
+    assert threads.withdraw(waiting)
+    await asyncio.wait_for(threads.call(lambda: None).future, 10)
+    assert not began.is_set()
+    release.set()
+    threads.close()
+
+
 class Hung:
     """Calls that hang until they are released."""
 

@@ -86,13 +86,18 @@ class ToolThreads:
         return call
 
     def withdraw(self, call: ThreadCall) -> bool:
-        """Take back a call that no thread has begun, and say so; leave one that runs to itself."""
+        """Take back a call that no thread has begun, and say so; leave one that runs to itself.
+
+        Another takes the place of one that is left, but a turn of the loop later: those that wait
+        may be about to be withdrawn as well, and are not to begin because of it.
+        """
         with self._changed:
             if not call.started:
                 self._waiting.remove(call)
                 return True
             if not call.ended:
                 self._leave(call)
+                call.future.get_loop().call_soon(self._replace)
             return False
 
     def close(self) -> None:
@@ -113,7 +118,10 @@ class ToolThreads:
             return
         self._left.add(call)
         self._threads -= 1
-        self._start_thread()
+
+    def _replace(self) -> None:
+        with self._changed:
+            self._start_thread()
 
     def _serve(self) -> None:
         while call := self._next():
@@ -145,4 +153,5 @@ class ToolThreads:
             self._left.remove(call)
             if self._stuck:
                 self._leave(self._stuck.pop())
+                self._start_thread()
             return False
