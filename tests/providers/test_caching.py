@@ -241,6 +241,41 @@ async def test_after_a_flight_has_landed_the_next_one_leads_again(
     assert len(inner.requests) == 2
 
 
+class Late(InProcessCache):
+    """A cache whose next look takes until `go` is set, once `is_late`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = False
+        self.go, self.looking = asyncio.Event(), asyncio.Event()
+
+    async def get(self, key: str) -> bytes | None:
+        found = await super().get(key)
+        if self.is_late:
+            self.is_late = False
+            self.looking.set()
+            await self.go.wait()
+        return found
+
+
+async def test_who_looked_before_another_s_answer_was_kept_finds_it_all_the_same(
+    question: ModelRequest,
+) -> None:
+    cache, gated = Late(), Gated(Scripted([saying("Hello")]))
+    provider = caching(gated, cache)
+    first = asyncio.create_task(replied(provider, question))
+    await gated.asked.wait()
+    cache.is_late = True
+    second = asyncio.create_task(replied(provider, question))
+    await cache.looking.wait()
+
+    gated.open.set()
+    assert (await first).text == "Hello"
+    cache.go.set()
+
+    assert ((await second).text, (await second).cached) == ("Hello", True)
+
+
 async def test_two_processes_ask_once_too(cache: ReplyCache, question: ModelRequest) -> None:
     gated = Gated(Scripted([saying("Hello")]))
     here, there = caching(gated, cache), caching(Scripted([]), cache)

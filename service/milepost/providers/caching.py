@@ -51,8 +51,9 @@ class Caching:
         key = cache_key(request, self._scope)
         cached = await self._find(key)
         if cached is None:
-            async with self._flights.turn(key) as waited:
-                cached = await self._find(key) if waited else None
+            async with self._flights.turn(key):
+                # Whoever had the turn before may have landed since the first look.
+                cached = await self._find(key)
                 if cached is None:
                     async with closing(self._ask(request, key, ttl_s)) as deltas:
                         async for delta in deltas:

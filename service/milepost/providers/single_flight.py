@@ -21,33 +21,31 @@ class SingleFlight:
         self._airborne: dict[str, asyncio.Event] = {}
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[bool]:
-        """Give a turn at asking, and say whether it took waiting for somebody else's."""
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Give a turn at asking: look into the cache once more before you do."""
         if (landing := self._airborne.get(key)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s):
                     await landing.wait()
-            yield True
+            yield
             return
         landing = self._airborne[key] = asyncio.Event()
         token = None
         try:
-            token, waited = await self._lock(key)
-            yield waited
+            token = await self._lock(key)
+            yield
         finally:
             landing.set()
             del self._airborne[key]
             if token is not None:
                 await self._cache.unlock(key, token)
 
-    async def _lock(self, key: str) -> tuple[str | None, bool]:
-        """Return the lock's token, or None after a long wait, and whether there was a wait."""
+    async def _lock(self, key: str) -> str | None:
+        """Return the lock's token, or None after a long wait."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._wait_s
-        waited = False
         while True:
             token = await self._cache.lock(key, self._wait_s)
             if token is not None or clock() >= deadline:
-                return token, waited
-            waited = True
+                return token
             await asyncio.sleep(self._poll_s)
