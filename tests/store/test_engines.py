@@ -355,6 +355,27 @@ async def test_work_holds_a_connection_only_while_it_runs(
     await engine.close()
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_is_cancelled_while_a_connection_is_handed_over_hears_of_it(
+    postgres_address: PostgresAddress, turns: int
+) -> None:
+    engine = PostgresEngine(postgres_address.url, pool_max=1)
+    await engine.open()
+    try:
+        async with engine.transaction(10.0):
+            waiting = asyncio.create_task(engine.read(names()))
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert waiting.cancel()
+        await asyncio.wait({waiting})
+
+        assert waiting.cancelled()
+        assert await engine.read(names()) == []
+    finally:
+        await engine.close()
+
+
 def test_a_thread_s_store_connects_again_after_a_break(postgres_address: PostgresAddress) -> None:
     store = PostgresThreadStore(postgres_address.url)
     store.write(put("a"))

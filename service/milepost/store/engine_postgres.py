@@ -9,6 +9,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, TooManyRequests
 
 from milepost.core.errors import OverloadedError
+from milepost.store.cancellation import heed_cancellation, told_to_stop
 from milepost.store.dialect import DialectName
 from milepost.store.engine import (
     CollisionError,
@@ -137,13 +138,13 @@ class PostgresEngine:
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing."""
         with translated():
-            async with self._pool.connection() as connection:
+            async with self._connection() as connection:
                 return await self._run(connection, work)
 
     async def write(self, work: Work[T]) -> T:
         """Do work in one transaction."""
         with translated():
-            async with self._pool.connection() as connection:
+            async with self._connection() as connection:
                 begin = (_BEGIN, *first_statements(connection))
                 result = await self._run(connection, work, begin)
                 await require_answer(await connection.execute(_COMMIT))
@@ -157,13 +158,25 @@ class PostgresEngine:
     async def transaction(self, limit_s: float) -> AsyncIterator[OpenTransaction]:
         """Give a transaction on a connection of the pool."""
         with translated():
-            async with self._pool.connection() as connection:
+            async with self._connection() as connection:
                 opened = PostgresTransaction(connection, limit_s, run, translated)
                 try:
                     await opened.begin()
                     yield opened
                 finally:
                     await opened.leave()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        """Give a connection.
+
+        The pool waits with `asyncio.wait_for`, which before Python 3.12 drops a cancellation that
+        comes as the wait is over (python/cpython issue 86296): a loop of turns would never end.
+        """
+        known = told_to_stop()
+        async with self._pool.connection() as connection:
+            heed_cancellation(known)
+            yield connection
 
     async def _run(self, connection: Connection, work: Work[T], before: Sequence[bytes] = ()) -> T:
         try:

@@ -24,6 +24,7 @@ from milepost.worker.worker import Worker
 
 AGAIN_S = 1.0
 ENDING_S = 1.0
+ENDINGS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +134,11 @@ class Shifts:
         )
         if self._closing:
             self._worker.drain()
-        working = asyncio.create_task(self._worker.run())
-        beside = [asyncio.create_task(sweeper.run())]
+        working = asyncio.create_task(self._worker.run(), name="the runs")
+        beside = [asyncio.create_task(sweeper.run(), name="the sweeper")]
         if announce := self._dispatch.announce:
             herald = Herald(lease.worker, self._ports, announce)
-            beside.append(asyncio.create_task(herald.run()))
+            beside.append(asyncio.create_task(herald.run(), name="the herald"))
         try:
             either: set[asyncio.Future[Any]] = {working, lost}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -164,12 +165,17 @@ def _settle(lost: "asyncio.Future[str]", why: str) -> None:
 
 
 async def _end(tasks: set[asyncio.Task[None]], again_s: float = ENDING_S) -> None:
-    """Cancel tasks until they end.
+    """Cancel tasks until they end, `ENDINGS_MAX` times at most, and leave those that do not.
 
     One whose connection breaks while it is being cancelled may hear of the connection alone, take
-    that for an outage, and go on: for ever, if it were not told again.
+    that for an outage, and go on: for ever, if it were not told again. What is left can claim and
+    write nothing, for its worker is dead; but a process that waited for it would do nothing more.
     """
-    while tasks:
+    for _ in range(ENDINGS_MAX):
         for task in tasks:
             task.cancel()
         _, tasks = await asyncio.wait(tasks, timeout=again_s)
+        if not tasks:
+            return
+    left = sorted(task.get_name() for task in tasks)
+    logger("worker").error("what would not end is left to itself", left=left)

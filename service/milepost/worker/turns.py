@@ -14,15 +14,19 @@ T = TypeVar("T")
 
 
 async def take_turn(turn: Awaitable[T], otherwise: T, log: BoundLogger) -> T:
-    """Return what comes of a turn; one that fails keeps none of the others from theirs."""
+    """Return what comes of a turn; one that fails keeps none of the others from theirs.
+
+    One that has not heard of its cancellation is the last all the same.
+    """
+    result = otherwise
     try:
-        return await turn
+        result = await turn
     except MilepostError as error:
         log.warning("a turn failed", error=str(error))
     except Exception:
         log.exception("a turn failed")
     heed_cancellation()
-    return otherwise
+    return result
 
 
 async def rest(rung: asyncio.Event, poll_s: float) -> None:
