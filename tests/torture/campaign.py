@@ -26,6 +26,7 @@ from tests.torture.storm import Storm
 from tests.torture.timeline import Timeline
 
 LOOK_S = 0.2
+BACK_S = 20.0
 BLOCKED_LEASES = 1.6
 BLOCKS = 2
 VIOLATIONS_MAX = 50
@@ -103,6 +104,7 @@ class Siege:
             await self._storm(began_s, (deciding, working))
             self.load.stopping.set()
             await asyncio.wait({working}, timeout=self.plan.settle_s)
+            await self._see_all_at_work()
         finally:
             await _end(deciding, working)
         return self._judge(people, time.monotonic() - began_s)
@@ -149,6 +151,25 @@ class Siege:
             await storming
         finally:
             await _end(storming)
+
+    async def _see_all_at_work(self) -> None:
+        """See that every process has a lease: none was left idle by what had befallen it."""
+        until_s = time.monotonic() + self.plan.lease_s + BACK_S
+        while idle := await self._without_lease():
+            if time.monotonic() > until_s:
+                self.violations.append(f"processes live, and have no lease any more: {idle}")
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _without_lease(self) -> list[str]:
+        """Return the members whose process has no worker that is alive, as far as is known."""
+        ids = await asyncio.to_thread(history.living_workers, self.ground.url)
+        working = {history.pid_of(worker) for worker in ids}
+        return [
+            member.name
+            for member in self.fleet.members
+            if member.child is None or member.child.pid not in working
+        ]
 
     def _is_enough(self, storm: Storm) -> bool:
         if len(self.load.violations) > VIOLATIONS_MAX:

@@ -79,6 +79,16 @@ def dead_workers(url: str) -> list[str]:
     return [worker for (worker,) in _select(url, "SELECT id FROM workers WHERE dead = 1")]
 
 
+def living_workers(url: str) -> list[str]:
+    """Return the workers that nobody has declared dead."""
+    return [worker for (worker,) in _select(url, "SELECT id FROM workers WHERE dead = 0")]
+
+
+def pid_of(worker: str) -> int:
+    """Return the pid that a worker's id has in it."""
+    return int(worker.partition("-wrk_")[0].rpartition("-")[2])
+
+
 def _select(url: str, sql: str) -> list[tuple[Any, ...]]:
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as file:

@@ -10,6 +10,7 @@ from tests.benchmarks.outages.waiting import until
 from tests.torture.clients import AGAIN_S, LOST, Doors, RefusedError
 from tests.torture.errands import WORDS, Errand, Kind
 from tests.torture.follower import Seen, UnsoundError, frames
+from tests.torture.history import pid_of
 from tests.torture.load import Followed
 
 AGENT = "tortured"
@@ -155,11 +156,6 @@ class Crowd:
             pass
         self.told["a stream broke"] += 1
         return AGAIN_S
-
-
-def pid_of(worker: str) -> int:
-    """Return the pid that a worker's id has in it."""
-    return int(worker.partition("-wrk_")[0].rpartition("-")[2])
 
 
 def _script(kind: Kind, chance: random.Random) -> str:

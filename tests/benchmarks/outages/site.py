@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.outages.crowd import Crowd, pid_of
+from tests.benchmarks.outages.crowd import Crowd
 from tests.benchmarks.outages.waiting import until
 from tests.dispatch.temporal_server import TemporalServer
 from tests.stubs.directed_model import directed_model
@@ -20,6 +20,7 @@ from tests.torture.checks import violations
 from tests.torture.clients import Doors, RefusedError, doors
 from tests.torture.fleet import Fleet, Member
 from tests.torture.ground import Ground, ground, members, url_of
+from tests.torture.history import pid_of
 from tests.torture.nursery import nursery
 from tests.torture.plan import Plan
 from tests.torture.proxy import Network, network
