@@ -3,7 +3,6 @@
 import io
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +44,8 @@ app.add_typer(keys, name="keys")
 
 def _say_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - a tenth of what others wait for
+
         typer.echo(f"milepost {version('milepost')}")
         raise typer.Exit
 
