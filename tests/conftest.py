@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from milepost.store.address import PostgresAddress, SqliteAddress
+from milepost.store.migrate import migrate
+from tests.databases import database, named
 from tests.devservices import Service, Services, services
 
 # Whom a client trusts is read for each client, and for each process that imports aiohttp: 30 ms for
@@ -35,6 +38,22 @@ def postgres_url(started_services: Services) -> str:
 def redis_url(started_services: Services) -> str:
     """A real Valkey, as `redis://…`."""
     return _url_or_skip(started_services.redis, "Valkey")
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file, to be copied."""
+    path = tmp_path_factory.mktemp("template") / "milepost.db"
+    migrate(SqliteAddress(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_url: str) -> Iterator[str]:
+    """The name of a migrated database, to be copied."""
+    with database(postgres_url) as name:
+        migrate(PostgresAddress(named(postgres_url, name)))
+        yield name
 
 
 def _url_or_skip(service: Service | None, name: str) -> str:

@@ -8,10 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from milepost.store.address import PostgresAddress, SqliteAddress
-from milepost.store.migrate import migrate
 from tests.api.serving import KeyedService, Service, serving, serving_tenants, settings_for
-from tests.store.conftest import database, named
+from tests.databases import database, named
 
 _FOREIGN = ("MILEPOST_", "ANTHROPIC_", "GEMINI_", "OPENAI_", "OTEL_")
 
@@ -24,32 +22,16 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="session")
-def migrated_postgres(postgres_url: str) -> Iterator[str]:
-    """The name of a migrated database, of which every test gets a copy."""
-    with database(postgres_url) as name:
-        migrate(PostgresAddress(named(postgres_url, name)))
-        yield name
-
-
-@pytest.fixture(scope="session")
-def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated file, of which every test gets a copy."""
-    path = tmp_path_factory.mktemp("migrated") / "milepost.db"
-    migrate(SqliteAddress(path))
-    return path
-
-
 @pytest.fixture
-def sqlite_database_url(migrated_sqlite: Path, tmp_path: Path) -> str:
+def sqlite_database_url(sqlite_template: Path, tmp_path: Path) -> str:
     """A file of the test's own."""
-    return f"sqlite:///{shutil.copy(migrated_sqlite, tmp_path / 'milepost.db')}"
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'milepost.db')}"
 
 
 @pytest.fixture
-def postgres_database_url(postgres_url: str, migrated_postgres: str) -> Iterator[str]:
+def postgres_database_url(postgres_url: str, postgres_template: str) -> Iterator[str]:
     """A Postgres database of the test's own."""
-    with database(postgres_url, migrated_postgres) as name:
+    with database(postgres_url, postgres_template) as name:
         yield named(postgres_url, name)
 
 

@@ -16,7 +16,7 @@ from milepost.store.audit import AuditFilter, AuditRow
 from milepost.store.keys import KeyRow
 from milepost.store.opening import open_thread_store
 from milepost.store.records import Page
-from tests.store.conftest import database, named
+from tests.databases import database, named
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import database, named
 from tests.deploy.files import ROOT
 from tests.journeys.conftest import model
-from tests.store.conftest import database, named
 
 __all__ = ["model"]
 

@@ -9,15 +9,12 @@ import pytest
 
 from tests.dispatch.temporal_server import TemporalServer, temporal_program
 from tests.journeys.conftest import model, postgres_database
-from tests.runtime.conftest import database, migrated_file, shop
-from tests.store.conftest import postgres_template
+from tests.runtime.conftest import database, shop
 
 __all__ = [
     "database",
-    "migrated_file",
     "model",
     "postgres_database",
-    "postgres_template",
     "shop",
 ]
 

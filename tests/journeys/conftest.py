@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import database, named
 from tests.journeys.processes import Installation, installed
 from tests.journeys.warm import Warm, warmed
-from tests.store.conftest import database, named, postgres_template, sqlite_template
 from tests.stubs.directed_model import DirectedModel, directed_model
-
-__all__ = ["postgres_template", "sqlite_template"]
 
 AGENTS = """
 [[agents]]

@@ -14,12 +14,12 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from milepost.client import Event, Milepost, Patience
+from tests.databases import database, named
 from tests.journeys.balancer import Balancer, balanced
 from tests.journeys.conftest import AGENTS, environment
 from tests.journeys.processes import Event as Frame
 from tests.journeys.processes import Installation, Server, assert_sound, durable, installed, types
 from tests.pooler import Pooler, pooled
-from tests.store.conftest import database, named
 from tests.stubs.directed_model import DirectedModel, directed_model
 from tests.torture.servers import ServerProcess, valkey
 

@@ -6,23 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from milepost.store.address import SqliteAddress
-from milepost.store.migrate import migrate
 from tests.runtime.workshop import Workshop, working
 
 
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, of which every test gets a copy."""
-    path = tmp_path_factory.mktemp("runtime") / "milepost.db"
-    migrate(SqliteAddress(path))
-    return path
-
-
 @pytest.fixture
-def database(migrated_file: Path, tmp_path: Path) -> Path:
+def database(sqlite_template: Path, tmp_path: Path) -> Path:
     """A file of the test's own."""
-    return Path(shutil.copy(migrated_file, tmp_path / "milepost.db"))
+    return Path(shutil.copy(sqlite_template, tmp_path / "milepost.db"))
 
 
 @pytest.fixture

@@ -3,35 +3,16 @@
 import asyncio
 import contextlib
 import shutil
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
 from milepost.store.engine import Engine
-from milepost.store.migrate import migrate
 from milepost.store.opening import open_engine
 from milepost.store.store import Store
-
-
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated file."""
-    path = tmp_path_factory.mktemp("template") / "milepost.db"
-    migrate(SqliteAddress(path))
-    return path
-
-
-@pytest.fixture(scope="session")
-def postgres_template(postgres_url: str) -> Iterator[str]:
-    """The name of a migrated database."""
-    with database(postgres_url) as name:
-        migrate(PostgresAddress(named(postgres_url, name)))
-        yield name
+from tests.databases import database, named
 
 
 @pytest.fixture
@@ -88,22 +69,3 @@ async def serving(store: Store) -> AsyncIterator[Store]:
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
-
-
-@contextlib.contextmanager
-def database(server: str, template: str = "template1") -> Iterator[str]:
-    """Make a database, and drop it."""
-    name = f"milepost_{uuid.uuid4().hex}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
-        try:
-            yield name
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def named(server: str, name: str) -> str:
-    """Return the URL of the database `name` on the same server."""
-    parts = conninfo_to_dict(server)
-    password = f":{parts['password']}" if parts.get("password") else ""
-    return f"postgresql://{parts['user']}{password}@{parts['host']}:{parts['port']}/{name}"

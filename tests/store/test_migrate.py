@@ -24,7 +24,7 @@ from milepost.store.dialect import owned_by
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.migrate import OLDEST_SCHEMA, migrate, prepare, require_usable
 from milepost.store.migrations import numbers
-from tests.store.conftest import database, named
+from tests.databases import database, named
 from tests.store.earlier import migrated_to
 
 EVENT = (

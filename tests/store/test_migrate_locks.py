@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 from milepost.store.address import PostgresAddress
 from milepost.store.migrate import migrate
 from milepost.store.migrations import numbers
-from tests.store.conftest import database, named
+from tests.databases import database, named
 
 _TABLE = r"(?:ONLY )?(?P<table>\w+)"
 _ALTER = rf"ALTER TABLE (?:IF EXISTS )?{_TABLE} "

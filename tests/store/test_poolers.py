@@ -17,9 +17,10 @@ from milepost.store.opening import open_thread_store
 from milepost.store.postgres_session import LOCK_TIMEOUT
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
+from tests.databases import database, named
 from tests.pgbouncer import bounced
 from tests.pooler import SESSIONS_MAX, pooled
-from tests.store.conftest import database, named, opened, serving
+from tests.store.conftest import opened, serving
 from tests.store.making import NOW_MS, TENANT, queued
 
 OFTEN = 12  # Beyond the count from which the driver would prepare a statement.

@@ -25,8 +25,8 @@ from milepost.core.state import State, evolve, transcript
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
 from milepost.store.migrate import OLDEST_SCHEMA, migrate
 from milepost.store.migrations import newest
+from tests.databases import database, named
 from tests.journeys.processes import Installation, Server, assert_sound, installed, types
-from tests.store.conftest import database, named
 from tests.store.earlier import commit_before, migrated_to, unpacked
 
 RECORDED = {path.stem: path for path in sorted(Path(__file__).with_name("upgrade").glob("*.sql"))}

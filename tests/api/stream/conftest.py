@@ -8,23 +8,15 @@ import pytest
 
 from milepost.live.hub import Hub
 from milepost.store.address import SqliteAddress
-from milepost.store.migrate import migrate
 from milepost.store.store import Store
 from tests.api.stream.elsewhere import Far, Relay
 from tests.runtime.writing import Run, claimed
 from tests.store.conftest import opened, serving
 
 
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("stream") / "milepost.db"
-    migrate(SqliteAddress(path))
-    return path
-
-
 @pytest.fixture
-async def store(template: Path, tmp_path: Path) -> AsyncIterator[Store]:
-    path = Path(shutil.copy(template, tmp_path / "milepost.db"))
+async def store(sqlite_template: Path, tmp_path: Path) -> AsyncIterator[Store]:
+    path = Path(shutil.copy(sqlite_template, tmp_path / "milepost.db"))
     async with opened(SqliteAddress(path)) as engine, serving(Store(engine)) as store:
         yield store
 

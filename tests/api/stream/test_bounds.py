@@ -21,10 +21,11 @@ from milepost.store.migrate import migrate
 from milepost.store.store import Store
 from tests.api.serving import Service, serving, settings_for
 from tests.api.stream.reading import TEXT, tail_of
+from tests.databases import database, named
 from tests.live.client import Client, parsed
 from tests.live.unread import RECEIVE_BYTES, long_log, unread
 from tests.runtime.writing import Run, claimed
-from tests.store.conftest import database, named, opened
+from tests.store.conftest import opened
 from tests.store.conftest import serving as stored
 
 TIMEOUT_S = 60.0
