@@ -13,7 +13,7 @@ from milepost.store import queue
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.thread import SqliteThreadStore, ThreadStore
 from milepost.telemetry.logs import logger
-from milepost.worker.shifts import ENDINGS_MAX, Shifts, Terms, _end
+from milepost.worker.shifts import Shifts, Terms
 from milepost.worker.turns import take_turn
 from tests.runtime.workshop import TIMEOUT_S, Held, Turns, Workshop, of
 from tests.worker.test_worker import hired, status
@@ -138,47 +138,6 @@ async def test_shifts_that_were_never_begun_can_be_ended(shop: Workshop, doors: 
         pass
 
     assert shifts.busy == 0
-
-
-async def test_a_part_that_takes_its_cancellation_for_an_outage_is_told_again() -> None:
-    """Else the next shift would never begin, and the process would do nothing any more."""
-    begun, deaf = asyncio.Event(), asyncio.Event()
-
-    async def part() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            deaf.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(part())
-    await begun.wait()
-    await asyncio.wait_for(_end({task}, again_s=0.001), TIMEOUT_S)
-
-    assert deaf.is_set()
-    assert task.cancelled()
-
-
-async def test_a_part_that_will_not_end_keeps_no_next_shift_waiting() -> None:
-    begun, told, release = asyncio.Event(), 0, asyncio.Event()
-
-    async def deaf() -> None:
-        nonlocal told
-        begun.set()
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                told += 1
-
-    part = asyncio.create_task(deaf())
-    await begun.wait()
-    await asyncio.wait_for(_end({part}, again_s=0.001), TIMEOUT_S)
-
-    assert (told, part.done()) == (ENDINGS_MAX, False)
-    release.set()
-    await part
 
 
 async def test_a_turn_that_does_not_hear_of_its_cancellation_has_no_next_one() -> None:

@@ -1,8 +1,30 @@
 """The tasks that live as long as their process: its lanes, links and shifts."""
 
 import asyncio
+from collections.abc import Iterable
 
 from milepost.telemetry.logs import logger
+
+AGAIN_S = 1.0
+TOLD_MAX = 10
+
+
+async def end(*tasks: asyncio.Task[None], again_s: float = AGAIN_S) -> None:
+    """Cancel tasks until they end, `TOLD_MAX` times at most, and leave those that do not.
+
+    One whose connection breaks while it is being cancelled may hear of the connection alone, take
+    that for an outage, and go on: for ever, if it were not told again. Nor is there a use in
+    waiting for ever for one that is deaf: whoever waits would do nothing more, either.
+    """
+    going_on: Iterable[asyncio.Task[None]] = tasks
+    for _ in range(TOLD_MAX):
+        for task in going_on:
+            task.cancel()
+        _, going_on = await asyncio.wait(going_on, timeout=again_s)
+        if not going_on:
+            return
+    left = sorted(task.get_name() for task in going_on)
+    logger("process").error("what would not end is left to itself", left=left)
 
 
 class Background:
@@ -22,8 +44,7 @@ class Background:
     async def close(self) -> None:
         """Stop all tasks, the last one kept first: it may need those before it."""
         for task in reversed(self._tasks):
-            task.cancel()
-            await asyncio.wait({task})
+            await end(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:

@@ -11,6 +11,7 @@ from milepost.core.errors import MilepostError
 from milepost.dispatch.port import Announce, Dispatcher
 from milepost.dispatch.sql import Sql
 from milepost.live.hub import QUEUE_BELL
+from milepost.runtime.background import end
 from milepost.runtime.journal import Ports
 from milepost.runtime.means import Lease, Means
 from milepost.store import queue
@@ -23,8 +24,6 @@ from milepost.worker.sweeper import Sweeper
 from milepost.worker.worker import Worker
 
 AGAIN_S = 1.0
-ENDING_S = 1.0
-ENDINGS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ class Shifts:
             else:
                 working.result()
         finally:
-            await _end({working, *beside})
+            await end(working, *beside)
             self._worker = None
 
     async def _dismiss(self, worker_id: str) -> None:
@@ -162,20 +161,3 @@ class Shifts:
 def _settle(lost: "asyncio.Future[str]", why: str) -> None:
     if not lost.done():
         lost.set_result(why)
-
-
-async def _end(tasks: set[asyncio.Task[None]], again_s: float = ENDING_S) -> None:
-    """Cancel tasks until they end, `ENDINGS_MAX` times at most, and leave those that do not.
-
-    One whose connection breaks while it is being cancelled may hear of the connection alone, take
-    that for an outage, and go on: for ever, if it were not told again. What is left can claim and
-    write nothing, for its worker is dead; but a process that waited for it would do nothing more.
-    """
-    for _ in range(ENDINGS_MAX):
-        for task in tasks:
-            task.cancel()
-        _, tasks = await asyncio.wait(tasks, timeout=again_s)
-        if not tasks:
-            return
-    left = sorted(task.get_name() for task in tasks)
-    logger("worker").error("what would not end is left to itself", left=left)
