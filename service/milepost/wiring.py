@@ -229,6 +229,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             guard=post.egress.guard,
             slots=settings.slots,
             busy=lambda: shifts.busy,
+            leased=lambda: shifts.leased,
             parser=load_parser(settings.confirmations),
             exporter=exporter,
             vectors=vectors,

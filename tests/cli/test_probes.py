@@ -24,6 +24,7 @@ async def test_a_worker_with_a_probe_port_says_how_it_is_and_what_it_counts(
 
     assert (health.json(), ready.json()) == ({"status": "ok"}, {"status": "ready"})
     assert "\nmilepost_slots 7.0\n" in metrics.text
+    assert "\nmilepost_lease 1.0\n" in metrics.text
     assert runs.status_code == 404
 
 

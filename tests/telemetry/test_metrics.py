@@ -95,6 +95,15 @@ def test_slots_are_shown() -> None:
     assert (shown["milepost_slots"], shown["milepost_slots_busy"]) == (64, 7)
 
 
+def test_whether_there_is_a_lease_is_shown() -> None:
+    metrics = Metrics()
+    before = samples(metrics)["milepost_lease"]
+
+    metrics.set_lease(held=True)
+
+    assert (before, samples(metrics)["milepost_lease"]) == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("event", "status"),
     [

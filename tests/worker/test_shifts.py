@@ -91,6 +91,17 @@ async def test_a_worker_that_was_declared_dead_goes_on_under_a_new_id(
     assert len(of(log, RunCompleted)) == 1
 
 
+async def test_a_process_says_whether_it_has_a_lease(shop: Workshop, doors: Doors) -> None:
+    model = Held()
+    await shop.queue()
+
+    async with shifting(shop, model, doors) as shifts:
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        working = shifts.leased
+
+    assert (working, shifts.leased) == (True, False)
+
+
 async def test_the_last_shift_hands_back_what_it_drives(shop: Workshop, doors: Doors) -> None:
     model = Held()
     run = await shop.queue()

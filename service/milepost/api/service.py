@@ -94,6 +94,7 @@ class ApiParts:
     guard: Guard
     slots: int
     busy: Callable[[], int]
+    leased: Callable[[], bool]
     parser: ConfirmationParser
     exporter: Exporter | None = None
     vectors: Vectors | None = None
@@ -212,6 +213,7 @@ class Api:
         caller(request, "metrics:read")
         parts = self._parts
         parts.ports.metrics.set_slots(parts.slots, parts.busy())
+        parts.ports.metrics.set_lease(held=parts.leased())
         load = await parts.ports.store.read(queue.load())
         return Response(parts.ports.metrics.render(load), media_type=CONTENT_TYPE)
 

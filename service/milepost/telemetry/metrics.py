@@ -48,6 +48,7 @@ class Metrics:
         self._runs = gauge("milepost_runs", "Runs that have not ended.", ["status"])
         self._slots = gauge("milepost_slots", "Runs that this process may hold.")
         self._slots_busy = gauge("milepost_slots_busy", "Runs that this process holds.")
+        self._lease = gauge("milepost_lease", "Whether this process has a lease to drive runs.")
         self._runs_ended = counter("milepost_runs_ended", "Runs ended here.", ["status"])
         self._tokens = counter("milepost_tokens", "Tokens of model calls.", ["direction"])
         self._tokens_saved = counter(
@@ -104,6 +105,10 @@ class Metrics:
         """Say how many runs this process may hold, and how many it holds."""
         self._slots.set(total)
         self._slots_busy.set(busy)
+
+    def set_lease(self, *, held: bool) -> None:
+        """Say whether this process may drive runs, and look after those of others."""
+        self._lease.set(held)
 
     def set_redis_up(self, *, up: bool) -> None:
         """Say whether Redis answers; a process without one never does, and has no such gauge."""

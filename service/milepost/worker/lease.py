@@ -70,8 +70,13 @@ class LeaseThread:
 
     def check(self) -> None:
         """Raise `FencedError` unless nobody can have declared this worker dead yet."""
-        if self._clock() >= self._deadline:
+        if not self.held:
             raise FencedError(f"the lease of {self.worker} may have lapsed; start nothing new")
+
+    @property
+    def held(self) -> bool:
+        """Say whether nobody can have declared this worker dead yet."""
+        return self._clock() < self._deadline
 
     def pulse(self) -> None:
         """Say that the event loop turns."""

@@ -67,6 +67,7 @@ class Shifts:
         self._again_s = again_s
         self._dispatch = dispatch
         self._worker: Worker | None = None
+        self._lease: LeaseThread | None = None
         self._closing = False
         self._log = logger("worker")
 
@@ -74,6 +75,11 @@ class Shifts:
     def busy(self) -> int:
         """How many slots are taken."""
         return self._worker.busy if self._worker else 0
+
+    @property
+    def leased(self) -> bool:
+        """Say whether a lease stands, so that runs may be driven."""
+        return self._lease is not None and self._lease.held
 
     async def run(self) -> None:
         """Work, shift after shift, until `drain` was called and every run was let go.
@@ -112,9 +118,11 @@ class Shifts:
             worker_id, self._open_store, lose, ttl_s=terms.lease_s, renew_s=terms.lease_s / 3
         )
         await asyncio.to_thread(lease.start)
+        self._lease = lease
         try:
             await self._work(lease, lost)
         finally:
+            self._lease = None
             await asyncio.to_thread(lease.stop)
             await self._dismiss(worker_id)
 
