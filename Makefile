@@ -122,7 +122,8 @@ bench-outages: $(STAMP) ## how long each thing that breaks keeps users waiting, 
 
 torture: $(STAMP) ## the long simulation, and kill loops on real processes; reports to docs/evidence/
 	@$(BIN)/python -m tests.simulation --seeds 20000 --mutants --processes 2 --report docs/evidence/simulation.md
-	@$(BIN)/python -m tests.torture --report docs/evidence/torture.md $(ARGS)
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python -m tests.torture \
+	  --report docs/evidence/torture.md $(ARGS)
 
 # --- Pinning ---
 
