@@ -4,14 +4,19 @@ import asyncio
 import contextlib
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from psycopg_pool import AsyncConnectionPool as Pool
+from psycopg_pool import pool_async
+from psycopg_pool.pool_async import AddConnection, MaintenanceTask
 from sqlalchemy import bindparam, insert, select
 
 from milepost.core.errors import ConflictError
-from milepost.store import engine_sqlite, schema, secrets
+from milepost.store import engine_postgres, engine_sqlite, schema, secrets
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
 from milepost.store.engine import (
     CollisionError,
@@ -29,6 +34,9 @@ from tests.store.making import TENANT
 
 ROUNDS = 200
 AT_ONCE = 4
+AWAY_S = 120.0
+AWAY_TIMEOUT_S = 30.0
+RECONNECTED_S = 2.5
 
 
 def put(name: str) -> Work[None]:
@@ -374,6 +382,71 @@ async def test_who_is_cancelled_while_a_connection_is_handed_over_hears_of_it(
         assert await engine.read(names()) == []
     finally:
         await engine.close()
+
+
+@contextlib.contextmanager
+def away(url: str, address: PostgresAddress) -> Iterator[None]:
+    """Let nobody into the database, and throw out who is there; `url` leads to another one."""
+    name = urlsplit(address.url).path.removeprefix("/")
+    terminate_others(address.url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+        yield
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
+async def test_who_gave_up_waiting_for_a_database_that_is_away_takes_no_place(
+    monkeypatch: pytest.MonkeyPatch, postgres_url: str, postgres_address: PostgresAddress
+) -> None:
+    monkeypatch.setattr(engine_postgres, "POOL_WAIT_S", 0.1)
+    engine = PostgresEngine(postgres_address.url, pool_max=1, waiting_max=2)
+    monkeypatch.undo()
+    await engine.open()
+    with away(postgres_url, postgres_address):
+        with pytest.raises(DatabaseUnavailableError):
+            await engine.read(names())  # on the connection that was thrown out
+        waiting = [engine.read(names()) for _ in range(3)]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        kinds = sorted(type(answer).__name__ for answer in answers)
+        assert kinds == ["DatabaseUnavailableError"] * 2 + ["OverloadedError"]
+
+        with pytest.raises(DatabaseUnavailableError):
+            await engine.read(names())
+    await engine.close()
+
+
+async def test_a_database_that_was_away_for_minutes_is_found_again_at_once(
+    monkeypatch: pytest.MonkeyPatch, postgres_url: str, postgres_address: PostgresAddress
+) -> None:
+    """The pool's clock is moved on to each attempt, so that nobody waits for it."""
+    now_s, pauses_s, minutes_later = 0.0, list[float](), asyncio.Event()
+
+    async def hurry(pool: Pool, task: MaintenanceTask, delay: float) -> None:
+        nonlocal now_s
+        if isinstance(task, AddConnection):
+            now_s += delay
+            pauses_s.append(delay)
+            pool.run_task(task)
+        if now_s >= AWAY_S:
+            minutes_later.set()
+
+    monkeypatch.setattr(pool_async, "monotonic", lambda: now_s)
+    monkeypatch.setattr(Pool, "schedule_task", hurry)
+    engine = PostgresEngine(postgres_address.url, pool_max=2)
+    await engine.open()
+    with away(postgres_url, postgres_address):
+        with pytest.raises(DatabaseUnavailableError):
+            await engine.read(names())  # on the connection that was thrown out
+        waiting = asyncio.create_task(engine.read(names()))
+        async with asyncio.timeout(AWAY_TIMEOUT_S):
+            await minutes_later.wait()
+
+    assert await waiting == []
+    assert max(pauses_s) < RECONNECTED_S
+    await engine.close()
 
 
 def test_a_thread_s_store_connects_again_after_a_break(postgres_address: PostgresAddress) -> None:

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, TooManyRequests
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from milepost.core.errors import OverloadedError
 from milepost.store.cancellation import heed_cancellation, told_to_stop
@@ -27,6 +27,11 @@ T = TypeVar("T")
 POOL_MIN = 2
 POOL_MAX = 10
 POOL_WAIT_S = 10.0
+# Before each attempt to connect the pool waits twice as long as before the last: after an outage of
+# minutes it would stay away for minutes more, in a process whose lease, on a connection of its own,
+# stands again at once. So it is to give up soon, and to begin anew.
+RECONNECT_S = 4.0
+ASK_S = 0.001
 TRANSACTIONS_MAX = 4
 # To say no costs a millisecond, too: what comes back each second would leave no time for more.
 CROWD_S = 5
@@ -45,9 +50,6 @@ def translated() -> Iterator[None]:
     """Turn the driver's errors into the store's."""
     try:
         yield
-    except TooManyRequests as error:
-        told = "too many wait for the database here; come back"
-        raise OverloadedError(told, retry_after_s=CROWD_S) from error
     except psycopg.errors.UniqueViolation as error:
         raise CollisionError(f"the database refused a row: {error.diag.message_detail}") from error
     except psycopg.Error as error:
@@ -125,10 +127,13 @@ class PostgresEngine:
             configure=claim,
             min_size=min(POOL_MIN, pool_max),
             max_size=pool_max,
-            max_waiting=waiting_max or 0,  # none is no bound
             timeout=POOL_WAIT_S,
+            reconnect_timeout=RECONNECT_S,
+            reconnect_failed=self._begin_anew,
             open=False,
         )
+        self._waiting_max = waiting_max
+        self._waiting = 0
 
     async def open(self) -> None:
         """Connect; raise `DatabaseUnavailableError` if that cannot be done."""
@@ -174,9 +179,34 @@ class PostgresEngine:
         comes as the wait is over (python/cpython issue 86296): a loop of turns would never end.
         """
         known = told_to_stop()
-        async with self._pool.connection() as connection:
+        connection = await self._wait_for_connection()
+        try:
             heed_cancellation(known)
-            yield connection
+            async with connection:
+                yield connection
+        finally:
+            await self._pool.putconn(connection)
+
+    async def _wait_for_connection(self) -> Connection:
+        """Return a connection, to be put back.
+
+        Whoever waits is counted here: the pool counts those who gave up, too, until a connection
+        comes, and makes none for one whom it refuses. After an outage it would refuse for ever.
+        """
+        if self._waiting_max is not None and self._waiting >= self._waiting_max:
+            told = "too many wait for the database here; come back"
+            raise OverloadedError(told, retry_after_s=CROWD_S)
+        self._waiting += 1
+        try:
+            return await self._pool.getconn()
+        finally:
+            self._waiting -= 1
+
+    async def _begin_anew(self, pool: AsyncConnectionPool[Connection]) -> None:
+        """Have the pool connect for those who wait: it begins with that only when it is asked."""
+        if self._waiting:
+            with suppress(PoolTimeout):
+                await pool.putconn(await pool.getconn(timeout=ASK_S))
 
     async def _run(self, connection: Connection, work: Work[T], before: Sequence[bytes] = ()) -> T:
         try:
