@@ -123,6 +123,7 @@ class PostgresEngine:
         self.transactions_max = max(1, min(TRANSACTIONS_MAX, pool_max // 2))
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             conninfo,
+            connection_class=Connection,
             kwargs=options,
             configure=claim,
             min_size=min(POOL_MIN, pool_max),
@@ -215,8 +216,11 @@ class PostgresEngine:
             await connection.close()  # on a standby, where it would stay: the next finds another
             raise
         except psycopg.OperationalError:
-            if connection.broken:
-                await self._pool.check()  # what broke this one has broken its idle fellows, too
+            # What broke this one has broken its idle fellows, too; a silent one tells nobody so.
+            if connection.is_silent:
+                await self._pool.drain()
+            elif connection.broken:
+                await self._pool.check()
             raise
 
     async def scrub(self) -> bool:

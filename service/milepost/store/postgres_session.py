@@ -5,15 +5,25 @@ session is found by strangers, and missing in the next transaction. Such a poole
 when a connection is opened, so the process that answers later is another one: that gives it away.
 """
 
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 
 CONNECT_TIMEOUT_S = 5
 TCP_USER_TIMEOUT_MS = 15_000
 KEEPALIVE_S = 5
 LOCK_TIMEOUT = "3s"
+# The server has said by then that it is too late: what does not come until now never will. The
+# keepalives do not tell so where a proxy lives and the server behind it is gone.
+ANSWER_S = 60.0
+THREAD_ANSWER_S = 10.0
+# How often a wait looks whether it was interrupted, as the driver's own do.
+_LOOK_S = 0.1
+
+T = TypeVar("T")
 
 _TIMEOUTS = {
     # A frozen client must not hold its locks for ever, nor wait for another's.
@@ -30,8 +40,44 @@ _PLANNING = {
     "enable_mergejoin": "off",
 }
 
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-ThreadConnection = psycopg.Connection[tuple[Any, ...]]
+
+class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """One for the event loop, which hangs up on a server that does not answer within `answer_s`."""
+
+    answer_s = ANSWER_S
+    is_silent = False
+
+    async def wait(
+        self,
+        gen: PQGen[T],
+        interval: float = _LOOK_S,
+        timeout: float | None = None,  # noqa: ASYNC109 - the driver's
+    ) -> T:
+        """Wait for an answer, for `timeout` if the driver has a bound of its own."""
+        limit_s = self.answer_s if timeout is None else timeout
+        until_s = time.monotonic() + limit_s
+        try:
+            return await super().wait(gen, interval, limit_s)
+        except psycopg.OperationalError:
+            if timeout is None and time.monotonic() >= until_s:
+                self.is_silent = True
+                self.pgconn.finish()
+            raise
+
+
+class ThreadConnection(psycopg.Connection[tuple[Any, ...]]):
+    """One for a thread, whose work is short: it hangs up on a silent server, too."""
+
+    def wait(self, gen: PQGen[T], interval: float = _LOOK_S, timeout: float | None = None) -> T:
+        """Wait for an answer, for `timeout` if the driver has a bound of its own."""
+        limit_s = THREAD_ANSWER_S if timeout is None else timeout
+        until_s = time.monotonic() + limit_s
+        try:
+            return super().wait(gen, interval, limit_s)
+        except psycopg.OperationalError:
+            if timeout is None and time.monotonic() >= until_s:
+                self.pgconn.finish()
+            raise
 
 
 def _set(settings: Mapping[str, str], *, local: bool) -> str:
@@ -71,7 +117,7 @@ async def claim(connection: Connection) -> None:
 
 def connect(url: str) -> ThreadConnection:
     """Open a connection for a thread, with a session that is ours if there is such a one."""
-    connection = psycopg.Connection.connect(**parameters(url))
+    connection = ThreadConnection.connect(**parameters(url))
     try:
         answer = connection.execute(_CLAIM, [connection.info.backend_pid], prepare=False)
         if not answer.fetchall():

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from milepost.store.dialect import DialectName
-from milepost.store.postgres_session import LOCK_TIMEOUT, Connection
+from milepost.store.postgres_session import ANSWER_S, LOCK_TIMEOUT, Connection
 from milepost.store.transaction import (
     FINISH_S,
     ROWS_MAX,
@@ -37,13 +37,15 @@ class PostgresTransaction:
         self, connection: Connection, limit_s: float, run: Run, translated: Translated
     ) -> None:
         self._connection = connection
-        limit_ms = str(round((limit_s + FINISH_S) * 1000))
+        self._statement_s = limit_s + FINISH_S
+        limit_ms = str(round(self._statement_s * 1000))
         self._values = (limit_ms, limit_ms, LOCK_TIMEOUT)
         self._run = run
         self._translated = translated
 
     async def begin(self) -> None:
         """Begin it, with settings that end with it."""
+        self._connection.answer_s = self._statement_s + ANSWER_S
         settings = ", ".join(f"set_config('{name}', %s, true)" for name in _SETTINGS)
         async with self._connection.pipeline():
             await self._connection.execute(b"BEGIN")
@@ -79,6 +81,7 @@ class PostgresTransaction:
     async def leave(self) -> None:
         """Roll back what was not committed."""
         connection = self._connection
+        del connection.answer_s  # so that it is its class' again
         if connection.closed or connection.info.transaction_status is TransactionStatus.IDLE:
             return
         await connection.execute(b"ROLLBACK")
