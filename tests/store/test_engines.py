@@ -13,7 +13,7 @@ import pytest
 from psycopg_pool import AsyncConnectionPool as Pool
 from psycopg_pool import pool_async
 from psycopg_pool.pool_async import AddConnection, MaintenanceTask
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import bindparam, func, insert, select
 
 from milepost.core.errors import ConflictError
 from milepost.store import engine_postgres, engine_sqlite, schema, secrets
@@ -57,6 +57,7 @@ ADD = Statement(
         tenant=bindparam("tenant"), name=bindparam("name"), ciphertext="sealed"
     )
 )
+REST = Statement(select(func.pg_sleep(5)))
 NAMES = Statement(select(schema.secrets.c.name).order_by(schema.secrets.c.name))
 
 
@@ -73,6 +74,11 @@ def put_both_at_once(one: str, other: str) -> Work[list[str]]:
     )
     assert (first, second) == ([], [])
     return [name for (name,) in found]
+
+
+def rest() -> Work[None]:
+    """Take longer than whoever cancels it needs."""
+    yield REST()
 
 
 async def test_what_was_written_is_read(engine: Engine) -> None:
@@ -371,7 +377,7 @@ async def test_who_is_cancelled_while_a_connection_is_handed_over_hears_of_it(
     await engine.open()
     try:
         async with engine.transaction(10.0):
-            waiting = asyncio.create_task(engine.read(names()))
+            waiting = asyncio.create_task(engine.read(rest()))
             await asyncio.sleep(0)
         for _ in range(turns):
             await asyncio.sleep(0)
