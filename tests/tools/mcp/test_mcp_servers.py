@@ -5,19 +5,21 @@ import random
 import socket
 import sys
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.client._transport import TransportStreams
 from pydantic import ValidationError
 
 from milepost.core.errors import ConfigurationError, ToolError, ToolValidationError
 from milepost.core.repetition import ToolEffect
 from milepost.tools import Tool
 from milepost.tools.egress import Guard
+from milepost.tools.mcp import server as mcp_link
 from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import ListedTool, effect_of, tools_of
 from milepost.tools.mcp.opening import connect, open_server
@@ -246,6 +248,28 @@ async def test_a_server_that_does_not_tell_its_tools_is_given_up() -> None:
     await server.close()
 
     assert late.value.retryable
+
+
+async def test_a_server_that_does_not_hear_of_the_end_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a process that ends would wait for it, the leases of its runs renewed all the while."""
+    monkeypatch.setattr(mcp_link, "CLOSE_S", 0.2)
+    way, nothing = opener(a_server(), Guard()), partial(reveal, {}, secrets)
+
+    @asynccontextmanager
+    async def without_end(
+        revealed: Mapping[str, str], on_end: Callable[[], None]
+    ) -> AsyncGenerator[TransportStreams, None]:
+        async with way(revealed, on_end) as streams:
+            yield streams
+        await asyncio.Event().wait()
+
+    stub = McpServer("stub", without_end, nothing)
+    await stub.listing()
+
+    async with asyncio.timeout(TIMEOUT_S):
+        await stub.close()
 
 
 async def test_a_command_that_is_not_there_is_named() -> None:

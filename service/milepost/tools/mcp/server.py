@@ -18,6 +18,9 @@ from milepost.tools.references import Revealed
 
 CONNECT_S = 20.0
 LISTING_S = 30.0
+# To end a process the SDK takes some seconds, if it has to; to a server over HTTP it says goodbye,
+# and would wait for the answer for as long as for any other.
+CLOSE_S = 10.0
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 PAGES_MAX = 50
@@ -168,11 +171,14 @@ class _Link:
         self._over.set()
 
     async def close(self) -> None:
-        """End the connection, and wait for that."""
+        """End the connection, and wait for that, but for no server that will not hear of it."""
         self.end()
         if not self.ready.done():
             self.task.cancel()
-        await asyncio.wait({self.task})
+        await asyncio.wait({self.task}, timeout=CLOSE_S)
+        if not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task}, timeout=CLOSE_S)
 
     async def racing(self, use: Awaitable[T]) -> T:
         """Return what `use` returns. Raises `_LinkOverError` if the connection ends before."""
