@@ -422,6 +422,26 @@ async def heard_again(there: Process, ear: Ear) -> None:
             await asyncio.wait_for(ear.knows(seq), 0.05)
 
 
+@pytest.mark.parametrize("turns", range(1, 9))
+async def test_who_begins_to_follow_while_the_link_is_being_made_hears_of_it(
+    there: Process, redis_url: str, run_id: str, turns: int
+) -> None:
+    here = Process(redis_url, run_id)
+    linking = asyncio.create_task(here.link.run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert not here.link.alive
+
+    async with here.following() as ear:
+        await up(here)
+        there.publish(1)
+        await ear.knows(1)
+
+    linking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await linking
+
+
 async def test_a_text_that_was_written_through_an_outage_is_whole_for_whoever_joins(
     redis_url: str, run_id: str, there: Process
 ) -> None:

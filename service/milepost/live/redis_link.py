@@ -186,7 +186,7 @@ class RedisLink:
     async def _receive(self) -> None:
         while True:
             try:
-                await self._pubsub.subscribe(_BELLS, *map(_channel, self._wanted))
+                await self._subscribe()
                 self._tell(alive=True)
                 self._note(None)
                 while True:
@@ -199,6 +199,14 @@ class RedisLink:
                 with suppress(*_LOST):
                     await self._pubsub.aclose()
             await asyncio.sleep(self._retry_s)
+
+    async def _subscribe(self) -> None:
+        """Hear of all that is wanted: whoever comes in the meantime leaves it to this, too."""
+        wanted = frozenset(self._wanted)
+        await self._pubsub.subscribe(_BELLS, *map(_channel, wanted))
+        while more := self._wanted - wanted:
+            wanted |= more
+            await self._pubsub.subscribe(*map(_channel, more))
 
     async def _mend(self) -> None:
         """Fill the gaps that lost pieces have left, many at a time and a few times a second."""
