@@ -43,7 +43,7 @@ from milepost.runtime import notices
 from milepost.runtime.agent_spec import require_known
 from milepost.runtime.agents_file import apply_agents, read_agents
 from milepost.runtime.artifacts import Shelf
-from milepost.runtime.background import Background
+from milepost.runtime.background import Background, end
 from milepost.runtime.budgets import TenantBudgets
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.confirmation_parser import load_parser
@@ -287,12 +287,13 @@ async def _vectors(
             yield None
             return
         vectors = Vectors(store, embeddings, bills)
-        embedding = asyncio.create_task(Embedder(vectors, embeddings.model).run())
+        embedding = asyncio.create_task(
+            Embedder(vectors, embeddings.model).run(), name="the embedder"
+        )
         try:
             yield vectors
         finally:
-            embedding.cancel()
-            await asyncio.wait({embedding})
+            await end(embedding)
 
 
 @asynccontextmanager

@@ -72,3 +72,14 @@ async def test_the_first_part_that_dies_is_named() -> None:
     background.keep(asyncio.create_task(part(), name="the link"))
 
     assert await asyncio.wait_for(background.died, TIMEOUT_S) == "the link"
+
+
+async def test_a_part_that_somebody_else_cancels_has_died() -> None:
+    """Else the process would live on without it."""
+    background = Background()
+    part = asyncio.create_task(asyncio.Event().wait(), name="the link")
+    background.keep(part)  # type: ignore[arg-type]  # what it would return is of no interest
+
+    part.cancel()
+
+    assert await asyncio.wait_for(background.died, TIMEOUT_S) == "the link"

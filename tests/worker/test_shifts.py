@@ -91,6 +91,22 @@ async def test_a_worker_that_was_declared_dead_goes_on_under_a_new_id(
     assert len(of(log, RunCompleted)) == 1
 
 
+async def test_a_shift_whose_sweeper_ends_is_followed_by_the_next(
+    shop: Workshop, doors: Doors
+) -> None:
+    lost = Held()
+    run = await shop.queue()
+
+    async with shifting(shop, Turns(lost, Scripted([saying("Anew.")])), doors):
+        await asyncio.wait_for(lost.reached.wait(), TIMEOUT_S)
+        [sweeper] = [task for task in asyncio.all_tasks() if task.get_name() == "the sweeper"]
+        sweeper.cancel()
+        await status(shop, run.id, "completed")
+
+    log = await shop.log(run.id)
+    assert of(log, RunResumed)[0].worker != of(log, RunStarted)[0].worker
+
+
 async def test_a_process_says_whether_it_has_a_lease(shop: Workshop, doors: Doors) -> None:
     model = Held()
     await shop.queue()

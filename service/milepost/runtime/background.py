@@ -7,6 +7,7 @@ from milepost.telemetry.logs import logger
 
 AGAIN_S = 1.0
 TOLD_MAX = 10
+STRAY = "it was cancelled by nobody who may"
 
 
 async def end(*tasks: asyncio.Task[None], again_s: float = AGAIN_S) -> None:
@@ -33,6 +34,7 @@ class Background:
     def __init__(self) -> None:
         self.died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
         self._log = logger("process")
 
     def keep(self, *tasks: asyncio.Task[None]) -> None:
@@ -43,11 +45,15 @@ class Background:
 
     async def close(self) -> None:
         """Stop all tasks, the last one kept first: it may need those before it."""
+        self._closing = True
         for task in reversed(self._tasks):
             await end(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or (error := task.exception()) is None:
+        if task.cancelled() and self._closing:
+            return
+        error = asyncio.InvalidStateError(STRAY) if task.cancelled() else task.exception()
+        if error is None:
             return
         self._log.critical("a part of this process died", part=task.get_name(), exc_info=error)
         if not self.died.done():

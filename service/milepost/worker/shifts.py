@@ -11,7 +11,7 @@ from milepost.core.errors import MilepostError
 from milepost.dispatch.port import Announce, Dispatcher
 from milepost.dispatch.sql import Sql
 from milepost.live.hub import QUEUE_BELL
-from milepost.runtime.background import end
+from milepost.runtime.background import STRAY, end
 from milepost.runtime.journal import Ports
 from milepost.runtime.means import Lease, Means
 from milepost.store import queue
@@ -147,12 +147,12 @@ class Shifts:
             herald = Herald(lease.worker, self._ports, announce)
             beside.append(asyncio.create_task(herald.run(), name="the herald"))
         try:
-            either: set[asyncio.Future[Any]] = {working, lost}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            any_of: set[asyncio.Future[Any]] = {working, lost, *beside}
+            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 self._log.error("the lease is lost; going on under a new id", why=lost.result())
             else:
-                working.result()
+                _require_sound(working, *beside)
         finally:
             await end(working, *beside)
             self._worker = None
@@ -169,3 +169,12 @@ class Shifts:
 def _settle(lost: "asyncio.Future[str]", why: str) -> None:
     if not lost.done():
         lost.set_result(why)
+
+
+def _require_sound(*parts: asyncio.Task[None]) -> None:
+    """Raise what ended a part of a shift, if it did not end well."""
+    for part in parts:
+        if part.cancelled():
+            raise asyncio.InvalidStateError(f"{part.get_name()}: {STRAY}")
+        if part.done():
+            part.result()

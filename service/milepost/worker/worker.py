@@ -292,8 +292,11 @@ class Worker:
                     queue.give_up(claim.tenant, claim.run_id, claim.epoch, self.id, why)
                 )
             except MilepostError:
-                self._require_work()
-                await asyncio.sleep(wait_s)
+                pass
+            except Exception:  # It would end all of this worker's runs.
+                self._log.exception("could not give up a run", run=claim.run_id)
             else:
                 self._ports.hub.ring(QUEUE_BELL)
                 return
+            self._require_work()
+            await asyncio.sleep(wait_s)
