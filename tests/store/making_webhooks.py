@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import null, select, update
 
 from milepost.store import outbox, schema, webhook_deliveries, webhooks
 from milepost.store.outbox import Outgoing
@@ -11,11 +11,13 @@ from milepost.store.records import Page
 from milepost.store.store import Store
 from milepost.store.webhook_deliveries import DeliveryRow
 from milepost.store.webhooks import WebhookRow
-from milepost.store.work import Statement
+from milepost.store.work import Statement, Work
 from tests.store.making import NOW_MS, TENANT, an_id
 
 WHOLE = Page(1_000, ascending=True)
 _ALL = Statement(select(*schema.outbox.c).order_by(schema.outbox.c.id))
+
+_FORGET = Statement(update(schema.outbox).values(webhooks=null()))
 
 
 def a_webhook(**changes: Any) -> WebhookRow:
@@ -61,6 +63,11 @@ async def put(store: Store, kind: str = "approval.reminder", **changes: Any) -> 
     given = {"tenant": TENANT, "run_id": "run_1", "seq": None, "data": "{}", "now_ms": NOW_MS}
     named = {**given, **changes}
     await store.write(outbox.add(kind=kind, **named))
+
+
+def as_the_version_before() -> Work[None]:
+    """Let what is in the outbox not say which webhooks were there."""
+    yield _FORGET()
 
 
 async def deliveries(store: Store, row: WebhookRow) -> list[DeliveryRow]:

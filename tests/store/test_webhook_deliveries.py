@@ -12,7 +12,7 @@ from milepost.store.store import Store
 from milepost.store.webhook_deliveries import ATTEMPTS_KEPT, KEPT_MS, Attempt, DeliveryRow
 from milepost.store.webhooks import WebhookRow
 from tests.store.making import NOW_MS, TENANT, finished
-from tests.store.making_webhooks import deliveries, hooked, one_due, put
+from tests.store.making_webhooks import as_the_version_before, deliveries, hooked, one_due, put
 
 LEASE_MS = 60_000
 
@@ -53,6 +53,37 @@ async def test_a_webhook_gets_nothing_that_happened_before_it_was_there(store: S
 
     await store.write(webhook_deliveries.fan_out(NOW_MS + 2))
 
+    assert await deliveries(store, late) == []
+
+
+async def test_a_webhook_is_told_of_what_happened_where_a_clock_is_slow(store: Store) -> None:
+    row = await hooked(store, created_ms=NOW_MS + 600_000)
+
+    await finished(store)
+
+    await store.write(webhook_deliveries.fan_out(NOW_MS))
+    assert len(await deliveries(store, row)) == 3
+
+
+async def test_a_late_webhook_gets_nothing_of_before_where_a_clock_is_fast(store: Store) -> None:
+    await hooked(store)
+    await finished(store)
+    late = await hooked(store, created_ms=NOW_MS - 600_000)
+
+    await store.write(webhook_deliveries.fan_out(NOW_MS))
+
+    assert await deliveries(store, late) == []
+
+
+async def test_what_the_version_before_has_put_goes_by_the_time(store: Store) -> None:
+    early = await hooked(store)
+    await put(store)
+    await store.write(as_the_version_before())
+    late = await hooked(store, created_ms=NOW_MS + 1)
+
+    await store.write(webhook_deliveries.fan_out(NOW_MS + 2))
+
+    assert len(await deliveries(store, early)) == 1
     assert await deliveries(store, late) == []
 
 

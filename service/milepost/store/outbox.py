@@ -1,14 +1,15 @@
 """The outbox: what webhooks are to be told, written in the transaction in which it happened.
 
-A row names an event, and does not repeat it: the log has it. A tenant without an enabled webhook
-gets no rows, at the price of one look into an index.
+A row names an event, and does not repeat it: the log has it. It also names the webhooks that were
+enabled just then: who came first is said by the order of transactions, and by no machine's clock. A
+tenant without an enabled webhook gets no rows, at the price of one look into an index.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Text, cast, delete, exists, func, null, select
+from sqlalchemy import ColumnElement, Text, cast, delete, exists, func, null, select
 
 from milepost.core.webhooks import LOGGED_TYPES
 from milepost.store import schema
@@ -21,11 +22,16 @@ TAKE_MAX = 200
 _O = schema.outbox.c
 _W = schema.webhooks.c
 _E = schema.events.c
-_NAMES = ["id", "tenant", "type", "run_id", "seq", "data", "created_ms"]
+_TOLD = ["id", "tenant", "type", "run_id", "seq", "data", "created_ms"]
+_NAMES = [*_TOLD, "webhooks"]
 
 
 class Outgoing(NamedTuple):
-    """Something that webhooks are to be told: an event of a log by its `seq`, or `data` as JSON."""
+    """Something that webhooks are to be told: an event of a log by its `seq`, or `data` as JSON.
+
+    `webhooks` are the ids of those that were there, with a comma between them; None if the version
+    before has put it here.
+    """
 
     id: str
     tenant: str
@@ -34,21 +40,35 @@ class Outgoing(NamedTuple):
     seq: int | None
     data: str | None
     created_ms: int
+    webhooks: str | None
+
+    def concerns(self, webhook_id: str, created_ms: int) -> bool:
+        """Say whether the webhook, made at `created_ms`, was there when this happened."""
+        if self.webhooks is None:
+            return created_ms <= self.created_ms
+        return webhook_id in self.webhooks.split(",")
+
+
+def _there(tenant: ColumnElement[str]) -> tuple[ColumnElement[str], ColumnElement[bool]]:
+    """Return who of the tenant is there to be told, and whether anybody is."""
+    enabled = (_W.tenant == tenant, _W.enabled == 1)
+    ids = select(func.aggregate_strings(_W.id, ",")).where(*enabled).scalar_subquery()
+    return ids, exists().where(*enabled)
 
 
 _told = rows(
     "told", "id", "tenant", "type", "run_id", "data", numbers=("seq", "created_ms")
 )  # fmt: skip
+_whom_told, _any_told = _there(_told.c.tenant)
 # WHERE keeps SQLite from reading ON CONFLICT as a part of the FROM clause, too.
 _PUT = Statement(
     insert_new(schema.outbox).from_select(
         _NAMES,
-        select(*(_told.c[name] for name in _NAMES)).where(
-            exists().where(_W.tenant == _told.c.tenant, _W.enabled == 1)
-        ),
+        select(*(_told.c[name] for name in _TOLD), _whom_told).where(_any_told),
     )
 )
 _begun = rows("begun", "run_id", "tenant", "type", numbers=("time_ms",))
+_whom_begun, _any_begun = _there(_begun.c.tenant)
 _last = (
     select(func.max(_E.seq))
     .where(_E.run_id == _begun.c.run_id, in_reach(_E.run_id))
@@ -66,7 +86,8 @@ _PUT_LAST = Statement(
             _last,
             cast(null(), Text),
             _begun.c.time_ms,
-        ).where(exists().where(_W.tenant == _begun.c.tenant, _W.enabled == 1)),
+            _whom_begun,
+        ).where(_any_begun),
     )
 )
 _ANY = Statement(select(_O.id).limit(1))

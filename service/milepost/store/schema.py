@@ -767,6 +767,7 @@ webhooks = Table(
     Index(None, "tenant", "id"),
 )
 
+# `webhooks` are the ids of those that were there: machines' clocks do not say who came first.
 outbox = Table(
     "outbox",
     metadata,
@@ -777,6 +778,7 @@ outbox = Table(
     _number("seq"),
     Column("data", Text),
     _number("created_ms", 0),
+    Column("webhooks", Text),
     Index(None, "run_id"),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0.01},
 )

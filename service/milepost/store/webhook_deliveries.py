@@ -199,7 +199,7 @@ def fan_out(now_ms: int) -> Work[FannedOut]:
         for each in taken
         for hook in there
         if hook.tenant == each.tenant
-        and hook.created_ms <= each.created_ms
+        and each.concerns(hook.id, hook.created_ms)
         and wants(hook.patterns, each.type)
     ]
     dead = (yield from _add(made)) if made else 0
