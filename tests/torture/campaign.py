@@ -5,13 +5,18 @@ import random
 import re
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import aiohttp
+
 from tests.stubs.directed_model import directed_model
-from tests.torture import history, ledger
-from tests.torture.checks import violations
+from tests.stubs.webhook_receiver import Receiver, receiver
+from tests.torture import aftermath, history, ledger
+from tests.torture.aftermath import Held, Roll
+from tests.torture.checks import untold, violations
 from tests.torture.clients import doors
 from tests.torture.errands import errand, script
 from tests.torture.fleet import Fleet
@@ -27,6 +32,9 @@ from tests.torture.timeline import Timeline
 
 LOOK_S = 0.2
 BACK_S = 20.0
+REST_S = 30.0
+PROBE_S = 5.0
+REFUSALS = 5
 BLOCKED_LEASES = 1.6
 BLOCKS = 2
 VIOLATIONS_MAX = 50
@@ -66,6 +74,7 @@ async def campaign(plan: Plan, folder: Path) -> Result:
         if on is None:
             return Result(plan, untried="there is no Postgres, or no Valkey, on this machine")
         model = await stack.enter_async_context(directed_model())
+        told = await stack.enter_async_context(receiver())
         forks = await stack.enter_async_context(nursery(folder))
         fleet = Fleet(forks, Timeline(), members(plan, on, model.base_url, folder))
         stack.push_async_callback(fleet.close)
@@ -73,7 +82,7 @@ async def campaign(plan: Plan, folder: Path) -> Result:
         urls = [url for member in fleet.members if (url := url_of(member))]
         opened = await stack.enter_async_context(doors(urls, random.Random(f"{plan.seed} doors")))
         load = Load(plan, opened, block_s=plan.lease_s * BLOCKED_LEASES)
-        siege = Siege(plan, folder, on, fleet, load)
+        siege = Siege(plan, folder, on, fleet, load, told)
         try:
             return await siege.run()
         finally:
@@ -89,22 +98,31 @@ class Siege:
     ground: Ground
     fleet: Fleet
     load: Load
+    told: Receiver
     violations: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    _born: dict[str, Held] = field(default_factory=dict)
 
     async def run(self) -> Result:
         """Work in peace first, then through the storm, and see every run out."""
         began_s = time.monotonic()
         people = People(self.load.doors, random.Random(f"{self.plan.seed} people"), self._came_of)
+        for member in self.fleet.members:
+            assert member.child
+            self._born[member.name] = aftermath.held_by(member.child.pid)
+        # Some of its messages are refused at first, and have to be sent again.
+        self.told.answers += [503] * REFUSALS
+        await self.load.open_books(self.told.url)
         await self.load.open_sessions()
         deciding = asyncio.create_task(people.run())
         working = asyncio.create_task(self.load.run())
         try:
             await self._be_quiet()
+            await self.load.open_batch()
             await self._storm(began_s, (deciding, working))
             self.load.stopping.set()
             await asyncio.wait({working}, timeout=self.plan.settle_s)
-            await self._see_all_at_work()
+            await self._see_all_well()
         finally:
             await _end(deciding, working)
         return self._judge(people, time.monotonic() - began_s)
@@ -152,21 +170,57 @@ class Siege:
         finally:
             await _end(storming)
 
-    async def _see_all_at_work(self) -> None:
-        """See that every process has a lease: none was left idle by what had befallen it."""
-        until_s = time.monotonic() + self.plan.lease_s + BACK_S
-        while idle := await self._without_lease():
+    async def _see_all_well(self) -> None:
+        """See that nothing is left to be done, and that every process does its part again."""
+        roll = Roll(self.load.doors, self.plan.seed)
+        back_s = self.plan.lease_s + BACK_S
+        await self._see(self._without_lease, back_s)
+        await self._see(lambda: self._unheard(roll), back_s)
+        await self._see(self._left, self.plan.settle_s)
+        await self._see(self._unwell, REST_S)
+
+    async def _see(self, look: Callable[[], Awaitable[list[str]]], within_s: float) -> None:
+        """Look until nothing is wrong; what still is when the time is up is a violation."""
+        until_s = time.monotonic() + within_s
+        while wrong := await look():
             if time.monotonic() > until_s:
-                self.violations.append(f"processes live, and have no lease any more: {idle}")
+                self.violations += wrong
                 return
             await asyncio.sleep(LOOK_S)
+
+    async def _unheard(self, roll: Roll) -> list[str]:
+        drivers = aftermath.drivers_of(self.fleet.members)
+        await roll.wave(len(drivers))
+        return list(aftermath.unheard(roll.heard, drivers, self.load.doors.urls))
+
+    async def _left(self) -> list[str]:
+        return aftermath.left(await asyncio.to_thread(history.passing, self.ground.url))
+
+    async def _unwell(self) -> list[str]:
+        members, redis = self.fleet.members, self.ground.redis is not None
+        timeout = aiohttp.ClientTimeout(total=PROBE_S)
+        # Not the clients' own: connections that are kept for the next request are files, too.
+        async with aiohttp.ClientSession(timeout=timeout) as http:
+            found = [await aftermath.condition_of(member, http) for member in members]
+        connections = await asyncio.to_thread(history.connections, self.ground.url)
+        return [
+            *aftermath.crowded(connections, len(members)),
+            *(
+                said
+                for member, condition in zip(members, found, strict=True)
+                for said in aftermath.unwell(
+                    condition, self._born[member.name],
+                    slots=aftermath.slots_of(member), redis=redis,
+                )
+            ),
+        ]  # fmt: skip
 
     async def _without_lease(self) -> list[str]:
         """Return the members whose process has no worker that is alive, as far as is known."""
         ids = await asyncio.to_thread(history.living_workers, self.ground.url)
         working = {history.pid_of(worker) for worker in ids}
         return [
-            member.name
+            f"{member.name} lives, and has no lease any more"
             for member in self.fleet.members
             if member.child is None or member.child.pid not in working
         ]
@@ -186,8 +240,9 @@ class Siege:
         A worker that is only frozen may still do it.
         """
         done = ledger.by_call(ledger.read(self.folder / "ledger"))
-        worker = self.load.followed[run_id].seen.began.get(call_id)
-        if (run_id, call_id) in done or worker is None:
+        followed = self.load.followed.get(run_id)
+        worker = followed and followed.seen.began.get(call_id)
+        if (run_id, call_id) in done or not worker:
             return "happened"
         life = self.fleet.timeline.life_of(worker, time.time())
         return "not_happened" if life and life.ended_s is not None else "happened"
@@ -196,7 +251,7 @@ class Siege:
         timeline, load = self.fleet.timeline, self.load
         after = history.read(self.ground.url)
         effects = ledger.read(self.folder / "ledger")
-        found = list(violations(after, effects, load.followed))
+        found = [*violations(after, effects, load.followed), *untold(after, self._told())]
         self._keep_logs(after, [*load.violations, *found])
         return Result(
             plan=self.plan,
@@ -224,6 +279,12 @@ class Siege:
                 *found,
             ],
         )  # fmt: skip
+
+    def _told(self) -> set[tuple[str, str]]:
+        """Return the runs and ends that the webhook was told of."""
+        arrived = self.told.arrived
+        bodies = [arrived.get_nowait().body for _ in range(arrived.qsize())]
+        return {(body["data"]["run_id"], body["type"]) for body in bodies}
 
     def _keep_logs(self, after: history.History, said: list[str]) -> None:
         """Write down the logs of the runs that are complained of, for whoever looks for the reason.

@@ -1,10 +1,16 @@
 """What must hold of every run, whatever was done to the processes, and what does not."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+import orjson
+
+from milepost.core.codec import decode
+from milepost.core.events import MessageAborted, MessageCompleted
+from milepost.core.usage import Usage
+from milepost.telemetry.spans import SpanFold
 from tests.torture.follower import TERMINAL
-from tests.torture.history import Entry, History, Question, Run
+from tests.torture.history import Batch, Entry, History, Question, Run, SpanRow
 from tests.torture.ledger import Effect, by_call
 from tests.torture.load import Followed
 
@@ -18,12 +24,24 @@ def violations(
 ) -> Iterator[str]:
     """Yield what is wrong, in words."""
     for run in history.runs.values():
-        yield from (f"{run.id}: {said}" for said in _of_run(run))
+        # What is beside a log that contradicts itself says nothing more.
+        wrong = list(_of_run(run)) or _beside(history, run)
+        yield from (f"{run.id}: {said}" for said in wrong)
     yield from _of_keys(history, followed)
     yield from _of_sessions(history)
     yield from _of_effects(history, list(effects))
     yield from _of_questions(history)
     yield from _of_clients(history, followed)
+    yield from _of_children(history)
+    for batch in history.batches:
+        yield from (f"{batch.id}: {said}" for said in _of_batch(history, batch))
+
+
+def untold(history: History, told: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Yield each end that no webhook was told of; `told` are runs, and their ends' types."""
+    for run in history.runs.values():
+        if run.status in ENDED and (run.id, f"run.{run.status}") not in told:
+            yield f"{run.id}: no webhook was told that it is {run.status}"
 
 
 def _of_run(run: Run) -> Iterator[str]:
@@ -67,10 +85,76 @@ def _of_messages(run: Run) -> Iterator[str]:
     yield from (f"message {id_} ended and never began" for id_ in set(ended) - set(began))
 
 
+def _beside(history: History, run: Run) -> Iterator[str]:
+    """What is summed up of a run is what its log says."""
+    used = history.usage.get(run.id, {})
+    if used != (told := dict(_used(run))):
+        yield f"its rows of usage are {used}, and its log says {told}"
+    spans = history.spans.get(run.id, [])
+    if differing := Counter(spans) - Counter(_spans(run)):
+        yield f"there are spans that its log does not tell of: {list(differing)}"
+    if differing := Counter(_spans(run)) - Counter(spans):
+        yield f"its log tells of spans that there are none of: {list(differing)}"
+
+
+def _used(run: Run) -> Iterator[tuple[int, Usage]]:
+    for entry in run.log:
+        event = decode(entry.type, orjson.dumps(entry.said))
+        if isinstance(event, MessageCompleted) or (
+            isinstance(event, MessageAborted) and event.usage != Usage()
+        ):
+            yield entry.seq, event.usage
+
+
+def _spans(run: Run) -> Iterator[SpanRow]:
+    fold = SpanFold(run.id, None, provider="openai")
+    for entry in run.log:
+        if event := decode(entry.type, orjson.dumps(entry.said)):
+            for span in fold.feed(entry.seq, entry.time_ms, event):
+                yield SpanRow(span.seq, span.kind, span.start_ms, span.end_ms, span.status)
+
+
+def _of_children(history: History) -> Iterator[str]:
+    """What became of a child is what its parent was told, if that has an answer."""
+    for child in history.runs.values():
+        if child.parent is None:
+            continue
+        parent = history.runs.get(child.parent)
+        if parent is None:
+            yield f"{child.id}: its parent {child.parent} is gone"
+            continue
+        ends = [
+            entry.said["status"]
+            for entry in parent.of("child_run.ended")
+            if entry.said["run_id"] == child.id
+        ]
+        if ends not in ([], [child.status]) or (parent.status == "completed" and not ends):
+            yield f"{child.id}: it is {child.status}, and its parent was told {ends}"
+
+
+def _of_batch(history: History, batch: Batch) -> Iterator[str]:
+    """Each item has become one run, and ended as that has."""
+    if batch.status != "completed":
+        yield f"it is {batch.status}"
+    counts = {status: count for status, count in batch.counts.items() if count}
+    if counts != (counted := Counter(status for status, _ in batch.items)):
+        yield f"it counts {counts}, and its items are {dict(counted)}"
+    if len(batch.items) != batch.total:
+        yield f"it has {len(batch.items)} items of {batch.total}"
+    for run_id, count in Counter(run_id for _, run_id in batch.items).items():
+        if count > 1:
+            yield f"{run_id} is {count} items"
+    for status, run_id in batch.items:
+        run = history.runs.get(run_id or "")
+        if run is None or run.status != status:
+            yield f"an item is {status}, and {run_id} is {run.status if run else 'gone'}"
+
+
 def _of_keys(history: History, followed: Mapping[str, Followed]) -> Iterator[str]:
     made: dict[str, list[str]] = defaultdict(list)
     for run in history.runs.values():
-        made[run.key or ""].append(run.id)
+        if run.parent is None:  # A child is labelled as its parent is.
+            made[run.key or ""].append(run.id)
     yield from (f"the key {key} made {ids}" for key, ids in made.items() if len(ids) > 1)
     for run_id, each in followed.items():
         key = each.errand.key
@@ -148,9 +232,10 @@ def _approved_before(run: Run, call_id: str, started: list[Entry]) -> bool:
 
 
 def _of_results(run: Run, done: Mapping[tuple[str, str], list[Effect]]) -> Iterator[str]:
-    """What a tool reported, it has done; only a person may say so in its place."""
+    """What a tool reported, it has done; only a person, or a child, may say so in its place."""
     told = {entry.said.get("call_id") for entry in run.of("approval.requested")
             if entry.said.get("kind") == "outcome"}  # fmt: skip
+    told |= {entry.said["call_id"] for entry in run.of("child_run.ended")}
     for entry in run.of("tool_call.completed"):
         call_id = entry.said["call_id"]
         if (run.id, call_id) not in done and call_id not in told:

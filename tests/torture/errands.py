@@ -6,12 +6,17 @@ from typing import Literal
 
 import orjson
 
+from milepost.providers.wire_names import taken_name
+
 SESSIONS = 12
 WORDS = ("ein", "Wort", "größer", "als", "das", "andere", "日本語", "🛤️", "e\u0301te", "plain")
 
-Kind = Literal["words", "once", "idempotent", "read", "both", "gated", "block"]
+AGENT, PARENT = "tortured", "torturing"
+
+Kind = Literal["words", "once", "idempotent", "read", "both", "gated", "block", "child"]
 _WEIGHTS: dict[Kind, int] = {
     "words": 108, "once": 60, "idempotent": 36, "read": 18, "both": 42, "gated": 30, "block": 2,
+    "child": 30,
 }  # fmt: skip
 _TOOLS: dict[Kind, tuple[str, ...]] = {
     "words": (),
@@ -21,7 +26,9 @@ _TOOLS: dict[Kind, tuple[str, ...]] = {
     "both": ("charge", "reserve"),
     "gated": ("refund",),
     "block": ("block",),
+    "child": (f"agent:{AGENT}",),
 }
+_OF_CHILDREN: tuple[Kind, ...] = ("words", "once", "idempotent", "gated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,11 @@ class Errand:
     cancel_s: float | None
     delay_s: float | None
     deadline_s: float | None
+
+    @property
+    def agent(self) -> str:
+        """Who is to do it."""
+        return PARENT if self.kind == "child" else AGENT
 
 
 def errand(seed: int, number: int, *, block_s: float) -> Errand:
@@ -65,11 +77,13 @@ def script(kind: Kind, chance: random.Random, *, block_s: float) -> str:
     lines = [f"slowly {chance.randrange(5, 40)}"]
     for tool in _TOOLS[kind]:
         if tool == "block":
-            arguments = {"block_ms": round(block_s * 1000)}
+            arguments: dict[str, int | str] = {"block_ms": round(block_s * 1000)}
+        elif kind == "child":
+            arguments = {"input": script(chance.choice(_OF_CHILDREN), chance, block_s=block_s)}
         else:
             arguments = {
                 "before_ms": chance.randrange(0, 200), "after_ms": chance.randrange(0, 200),
             }  # fmt: skip
-        lines.append(f"call {tool} {orjson.dumps(arguments).decode()}")
+        lines.append(f"call {taken_name(tool)} {orjson.dumps(arguments).decode()}")
     lines.append(" ".join(chance.choices(WORDS, k=chance.randrange(6, 24))))
     return "\n".join(lines)

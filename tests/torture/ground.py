@@ -21,6 +21,12 @@ name = "tortured"
 model = "openai/directed"
 instructions = "Do as you are told."
 tools = ["charge", "reserve", "look_up", "refund", "block"]
+
+[[agents]]
+name = "torturing"
+model = "openai/directed"
+instructions = "Have others do as you are told."
+tools = ["agent:tortured"]
 """
 
 
@@ -82,6 +88,11 @@ def url_of(member: Member) -> str | None:
     return f"http://127.0.0.1:{port}" if port else None
 
 
+def probe_of(member: Member) -> str:
+    """Return where a member answers probes; a worker, too, answers these."""
+    return url_of(member) or f"http://127.0.0.1:{member.environment['MILEPOST_PROBE_PORT']}"
+
+
 def _environment(plan: Plan, ground: Ground, model_url: str, folder: Path) -> dict[str, str]:
     agents = folder / "agents.toml"
     agents.write_text(AGENTS)
@@ -100,6 +111,7 @@ def _environment(plan: Plan, ground: Ground, model_url: str, folder: Path) -> di
         "MILEPOST_DRAIN_S": "10",
         "MILEPOST_POOL_MAX": str(POOL_MAX),
         "MILEPOST_LOG_LEVEL": "warning",
+        "MILEPOST_EGRESS_ALLOW": "127.0.0.1",
     }
 
 
@@ -109,7 +121,8 @@ def _api(name: str, environment: dict[str, str], slots: int) -> Member:
 
 
 def _worker(name: str, environment: dict[str, str]) -> Member:
-    return Member(name, ("worker",), {**environment, "MILEPOST_SLOTS": str(SLOTS)})
+    own = {"MILEPOST_PROBE_PORT": str(devservices._free_port()), "MILEPOST_SLOTS": str(SLOTS)}
+    return Member(name, ("worker",), {**environment, **own})
 
 
 def _send_by(ground: Ground, member: Member, way: str, variable: str) -> None:

@@ -9,11 +9,16 @@ from typing import Any
 
 from milepost.core.errors import MilepostError
 from tests.torture.clients import Doors, RefusedError
-from tests.torture.errands import SESSIONS, Errand, errand
+from tests.torture.errands import AGENT, SESSIONS, Errand, Kind, errand, script
 from tests.torture.follower import Seen, UnsoundError, follow, follow_with_client
 from tests.torture.plan import Plan
 
 OWN_CLIENTS = 0.08
+BATCH_ITEMS = 60
+BATCH_AT_ONCE = 3
+PLENTY = 10**12
+BATCH_KINDS: tuple[Kind, ...] = ("words", "once", "idempotent", "gated")
+ENDS = ("completed", "incomplete", "failed", "cancelled", "expired")
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +70,29 @@ class Load:
             made = await self.doors.post("/v1/sessions", {}, key)
             self._sessions.append(made["id"])
 
+    async def open_books(self, receiver_url: str) -> None:
+        """Have ends told to a webhook, and what is taken counted in a budget that suffices."""
+        key = f"torture-{self.plan.seed}"
+        hook = {"url": receiver_url, "events": [f"run.{end}" for end in ENDS]}
+        await self.doors.post("/v1/webhooks", hook, f"{key}-webhook")
+        limits = {"tokens": PLENTY, "model_calls": PLENTY, "tool_calls": PLENTY}
+        budget = {"scope": "tenant", "period": "total", "limits": limits}
+        await self.doors.post("/v1/budgets", budget, f"{key}-budget")
+
+    async def open_batch(self) -> None:
+        """Make a batch that takes as long as the storm, and that nobody waits for meanwhile."""
+        key = f"torture-{self.plan.seed}-batch"
+        chance = random.Random(key)
+        items = [
+            {
+                "input": script(chance.choice(BATCH_KINDS), chance, block_s=0.0),
+                "metadata": {"key": f"{key}-{number}"},
+            }
+            for number in range(BATCH_ITEMS)
+        ]
+        body = {"agent": AGENT, "concurrency": BATCH_AT_ONCE, "items": items}
+        await self.doors.post("/v1/batches", body, key)
+
     async def _client(self) -> None:
         while not self.stopping.is_set():
             wanted = errand(self.plan.seed, next(self._numbers), block_s=self.block_s)
@@ -102,7 +130,7 @@ class Load:
     async def _post(self, wanted: Errand) -> str:
         """Start the run, once or twice at the same time; return which one it became."""
         body: dict[str, Any] = {
-            "agent": "tortured",
+            "agent": wanted.agent,
             "input": wanted.said,
             "metadata": {"key": wanted.key},
         }
