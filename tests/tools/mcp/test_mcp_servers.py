@@ -255,21 +255,22 @@ async def test_a_server_that_does_not_hear_of_the_end_is_not_waited_for(
 ) -> None:
     """Else a process that ends would wait for it, the leases of its runs renewed all the while."""
     monkeypatch.setattr(mcp_link, "CLOSE_S", 0.2)
-    way, nothing = opener(a_server(), Guard()), partial(reveal, {}, secrets)
+    opened_elsewhere = opener(a_server(), Guard())({}, lambda: None)
 
-    @asynccontextmanager
-    async def without_end(
-        revealed: Mapping[str, str], on_end: Callable[[], None]
-    ) -> AsyncGenerator[TransportStreams, None]:
-        async with way(revealed, on_end) as streams:
+    async with opened_elsewhere as streams:  # So that who gives up does not leave a process behind.
+
+        @asynccontextmanager
+        async def without_end(
+            revealed: Mapping[str, str], on_end: Callable[[], None]
+        ) -> AsyncGenerator[TransportStreams, None]:
             yield streams
-        await asyncio.Event().wait()
+            await asyncio.Event().wait()
 
-    stub = McpServer("stub", without_end, nothing)
-    await stub.listing()
+        stub = McpServer("stub", without_end, partial(reveal, {}, secrets))
+        await stub.listing()
 
-    async with asyncio.timeout(TIMEOUT_S):
-        await stub.close()
+        async with asyncio.timeout(TIMEOUT_S):
+            await stub.close()
 
 
 async def test_a_command_that_is_not_there_is_named() -> None:
