@@ -13,10 +13,10 @@ from milepost.core.errors import OverloadedError
 from milepost.core.events import InputMessage, RunQueued, RunWaiting
 from milepost.live.frames import Frame
 from milepost.live.hub import BATCHES_BELL, QUEUE_BELL, batch_bell
-from milepost.store import batches, queue, runs
+from milepost.store import batch_turns, batches, queue, runs
 from milepost.store.batch_turns import Item
 from milepost.store.batches import BatchRow
-from milepost.store.records import Change, Entry, Page, RunFilter
+from milepost.store.records import Change, Claim, Entry, Page, RunFilter
 from milepost.store.runs import RunRow
 from milepost.store.store import Store
 from milepost.worker.pump import BEGIN_MAX, Pump, run_of
@@ -43,6 +43,13 @@ async def made(shop: Workshop) -> list[RunRow]:
 
 async def row_of(shop: Workshop, row: BatchRow) -> BatchRow:
     return await shop.store.read(batches.find(row.tenant, row.id))
+
+
+async def park(shop: Workshop, claim: Claim) -> None:
+    """Let a run wait for a person."""
+    parked = Entry("run.waiting", 1, encode(RunWaiting("approval", ())).decode())
+    change = Change("waiting", waiting_for="{}")
+    await shop.store.append(an_append(claim, parked, change=change))
 
 
 @contextlib.asynccontextmanager
@@ -75,6 +82,23 @@ async def test_where_nothing_changes_nobody_is_told(shop: Workshop, pump: Pump) 
         assert await pump.tend()
         assert not queued.is_set()
         assert not changed.is_set()
+
+
+async def test_a_batch_begins_however_many_older_ones_only_wait_for_people(
+    shop: Workshop, pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_turns, "LOOK_MAX", 2)
+    older = [await kept(shop, 1, concurrency=1) for _ in range(4)]
+    await pump.tend()
+    for claim in await claims(shop.store, await a_worker(shop.store)):
+        await park(shop, claim)
+    await pump.tend()
+    late = await kept(shop, 1, concurrency=1)
+
+    assert await pump.tend()
+
+    assert [(await row_of(shop, row)).counted.waiting for row in older] == [1, 1, 1, 1]
+    assert (await row_of(shop, late)).started == 1
 
 
 async def test_without_an_open_batch_there_is_nothing_to_tend(shop: Workshop, pump: Pump) -> None:
@@ -220,9 +244,7 @@ async def test_runs_of_a_cancelled_batch_are_ended_or_told_to_stop(
     await pump.tend()
     worker = await a_worker(shop.store)
     waiting, working = await claims(shop.store, worker, 2)
-    parked = Entry("run.waiting", 1, encode(RunWaiting("approval", ())).decode())
-    change = Change("waiting", waiting_for="{}")
-    await shop.store.append(an_append(waiting, parked, change=change))
+    await park(shop, waiting)
     await shop.store.write(batches.cancel(TENANT, row.id, by="ann", reason="enough", now_ms=1))
 
     for _ in range(2):  # A second turn tells nobody again.

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import add
 
 import orjson
-from sqlalchemy import case, func, null, select, update
+from sqlalchemy import and_, case, func, null, or_, select, update
 
 from milepost.core.codec import usage_read, usage_shown
 from milepost.store import new_runs, schema
@@ -91,9 +91,16 @@ class Turn:
 
 _OPEN = Statement(
     select(*COLUMNS)
-    .where(_B.status.in_(words(schema.BATCH_OPEN)))
-    .order_by(_B.created_ms)  # by id, SQLite would go through all that there ever were
-    .limit(LOOK_MAX)
+    .where(
+        _B.status.in_(words(schema.BATCH_OPEN)),
+        or_(
+            _B.created_ms > number("after_ms"),
+            and_(_B.created_ms == number("after_ms"), _B.id > text("after_id")),
+        ),
+    )
+    # by id alone, SQLite would go through all that there ever were
+    .order_by(_B.created_ms, _B.id)
+    .limit(number("limit"))
 )
 _started = schema.batch_items.outerjoin(schema.runs, _R.id == _I.run_id)
 _LIVE = Statement(
@@ -158,9 +165,13 @@ _KEEP = Statement(
 )
 
 
-def look(queue_limit: int) -> Work[tuple[list[Standing], int]]:
-    """Return the open batches, the oldest first, and how many runs are queued, up to a limit."""
-    opened = yield _OPEN()
+def look(queue_limit: int, behind: BatchRow | None = None) -> Work[tuple[list[Standing], int]]:
+    """Return open batches, the oldest first, and how many runs are queued, up to a limit.
+
+    They are `LOOK_MAX` at most: if so many, there may be more behind the last of them.
+    """
+    after_ms, after_id = (behind.created_ms, behind.id) if behind else (-1, "")
+    opened = yield _OPEN(after_ms=after_ms, after_id=after_id, limit=LOOK_MAX)
     if not opened:
         return [], 0
     live = yield _LIVE()

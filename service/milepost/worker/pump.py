@@ -14,7 +14,7 @@ from milepost.live.hub import BATCHES_BELL, QUEUE_BELL, batch_bell
 from milepost.runtime.cancelling import Cancellation, cancel_run
 from milepost.runtime.journal import Ports
 from milepost.store import batch_turns
-from milepost.store.batch_turns import Item, Offer, Turn
+from milepost.store.batch_turns import Item, Offer, Standing, Turn
 from milepost.store.batches import BatchRow
 from milepost.store.records import Entry, NewRun
 from milepost.telemetry.logs import logger
@@ -53,14 +53,29 @@ class Pump:
 
     async def tend(self) -> bool:
         """Give a turn to each batch that needs one; return whether any is not over."""
-        standings, queued = await self._ports.store.read(batch_turns.look(self._queued_max))
-        room = self._queued_max - queued
+        is_any, room, needy = await self._look()
         # In any order: where room is scarce, none is always the first.
-        random.shuffle(standings)
-        for standing in standings:
+        random.shuffle(needy)
+        for standing in needy:
             if standing.needs_a_turn(room):
                 room -= await take_turn(self._turns(standing.row, room), 0, self._log)
-        return bool(standings)
+        return is_any
+
+    async def _look(self) -> tuple[bool, int, list[Standing]]:
+        """Return whether any batch is not over, the room in the queue, and who may need a turn.
+
+        All are looked at: many that only wait for people would else hide those behind them.
+        """
+        behind: BatchRow | None = None
+        needy: list[Standing] = []
+        while True:
+            look = batch_turns.look(self._queued_max, behind)
+            standings, queued = await self._ports.store.read(look)
+            room = self._queued_max - queued
+            needy += [each for each in standings if each.needs_a_turn(room)]
+            if len(standings) < batch_turns.LOOK_MAX:
+                return bool(behind or standings), room, needy
+            behind = standings[-1].row
 
     async def _turns(self, row: BatchRow, room: int) -> int:
         """Give a batch its turns, as many runs in each as a transaction should hold.
