@@ -100,6 +100,8 @@ bench: $(STAMP) ## runs a second and time to the first event, on databases that 
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks $(ARGS)
 	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
+	  $(BIN)/python -m tests.benchmarks.parts
+	@REQUIRE_SERVICES=1 DEVSERVICES_DURABLE=1 $(BIN)/python tests/devservices.py -- \
 	  $(BIN)/python -m tests.benchmarks.sessions
 	@$(BIN)/python -m tests.benchmarks.tools_cost
 	@$(BIN)/python -m tests.benchmarks.loop_cost

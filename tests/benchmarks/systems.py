@@ -9,7 +9,14 @@ from uuid import uuid4
 
 import psycopg
 
-from tests.benchmarks.processes import Running, name_of, parent_of, running
+from tests.benchmarks.processes import (
+    Running,
+    child,
+    first_line,
+    name_of,
+    parent_of,
+    running,
+)
 
 SystemName = Literal["bare", "logged", "sqlite", "postgres"]
 SYSTEMS: tuple[SystemName, ...] = ("bare", "logged", "sqlite", "postgres")
@@ -85,10 +92,36 @@ def milepost(
     profile: Path | None = None, redis_url: str | None = None,
 ) -> Iterator[System]:  # fmt: skip
     """Serve Milepost with its default settings, on the folder's SQLite file or on `database`."""
+    environment = _environment(folder, model_url, database, redis_url)
+    program = ["milepost"] if profile is None else ["tests.benchmarks.profiled", str(profile)]
+    with running(["-m", *program, "serve"], folder, environment) as server:
+        yield System(name, server, database.pid if database else None)
+
+
+@contextmanager
+def api(folder: Path, model_url: str, database: Database, redis_url: str) -> Iterator[System]:
+    """Serve Milepost without driving a run."""
+    environment = _environment(folder, model_url, database, redis_url)
+    with running(["-m", "milepost", "serve", "--slots", "0"], folder, environment) as server:
+        yield System("postgres", server, database.pid)
+
+
+@contextmanager
+def worker(folder: Path, model_url: str, database: Database, redis_url: str) -> Iterator[int]:
+    """Drive runs for an API; give the process' number."""
+    environment = _environment(folder, model_url, database, redis_url)
+    with child(["-m", "milepost", "worker"], folder, environment) as process:
+        first_line(process)
+        yield process.pid
+
+
+def _environment(
+    folder: Path, model_url: str, database: Database | None, redis_url: str | None
+) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     agents = folder / "agents.toml"
     agents.write_text(_AGENTS)
-    environment = {
+    return {
         "MILEPOST_DATABASE_URL": database.url if database else f"sqlite:///{folder}/milepost.db",
         "MILEPOST_AGENTS": str(agents),
         "MILEPOST_TOOLS": str(Path(__file__).with_name("tools.py")),
@@ -97,9 +130,6 @@ def milepost(
         "OPENAI_BASE_URL": model_url,
         **({"MILEPOST_REDIS_URL": redis_url} if redis_url else {}),
     }
-    program = ["milepost"] if profile is None else ["tests.benchmarks.profiled", str(profile)]
-    with running(["-m", *program, "serve"], folder, environment) as server:
-        yield System(name, server, database.pid if database else None)
 
 
 @contextmanager
