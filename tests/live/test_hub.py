@@ -245,6 +245,35 @@ def test_an_overheard_piece_that_leaves_a_gap_is_dropped(hub: Hub) -> None:
         assert not woken.is_set()
 
 
+def test_a_later_attempt_takes_the_place_of_an_earlier_one(hub: Hub) -> None:
+    with hub.listen("run_1") as (tail, woken):
+        hub.overhear_piece("run_1", text(after_seq=1), 0, "a worker that died")
+        assert hub.overhear_piece("run_1", text(after_seq=4), 0, "again")
+        assert tail.texts[text().key] == text("again", after_seq=4)
+
+        woken.clear()
+        hub.overhear("run_1", text("anew", after_seq=8))
+        assert tail.texts[text().key] == text("anew", after_seq=8)
+        assert woken.is_set()
+
+
+def test_an_earlier_attempt_does_not_disturb_a_later_one(hub: Hub) -> None:
+    """A worker that stood still does not know yet that another has taken its run."""
+    attempt, zombie = text(after_seq=4), text(after_seq=1)
+    with hub.listen("run_1") as (tail, woken):
+        hub.write("run_1", attempt, "again")
+        woken.clear()
+
+        assert hub.overhear_piece("run_1", text(after_seq=1), 2, "no longer wanted")
+        assert hub.overhear_piece("run_1", text(after_seq=1), 99, "no longer wanted")
+        hub.overhear("run_1", text("no longer wanted", after_seq=1))
+        hub.write("run_1", zombie, "no longer wanted")
+
+        assert tail.texts == {attempt.key: attempt}
+        assert attempt.text == "again"
+        assert not woken.is_set()
+
+
 def test_what_nobody_listens_to_is_not_overheard(hub: Hub) -> None:
     hub.overhear("run_1", text("Hello"))
     hub.overhear_piece("run_1", text(), 0, "Hello")

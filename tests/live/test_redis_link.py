@@ -203,6 +203,25 @@ async def test_several_texts_are_kept_apart(here: Process, there: Process) -> No
         assert (ear.read("msg_1"), ear.read("msg_2")) == ("one", "two")
 
 
+async def test_two_attempts_at_one_call_are_kept_apart(here: Process, there: Process) -> None:
+    """A worker that stood still does not know yet that another makes its call again."""
+    zombie = LiveText("tool_call.progress", "call_1_0", 4)
+    attempt = LiveText("tool_call.progress", "call_1_0", 9)
+    async with here.following() as near, there.following() as far:
+        there.write(attempt, "漢字")
+        await flushed(there, near, 10)
+        here.write(zombie, "Grüße, 👩‍🚀")
+        await flushed(here, far, 11)
+        there.write(attempt, "!")
+        await flushed(there, near, 12)
+
+        assert attempt.text == "漢字!"
+        assert near.tail.texts == far.tail.texts == {attempt.key: attempt}
+
+    async with here.following() as joined:
+        assert joined.tail.texts == {attempt.key: attempt}
+
+
 # --- What is kept, and for how long ---
 
 

@@ -124,6 +124,11 @@ class RunTail:
             for key in texts_closed_by(frame) if self.texts else ():
                 self.texts.pop(key, None)
 
+    def has_later(self, text: LiveText) -> bool:
+        """Say whether a later attempt at `text` is known: whoever writes this one lost its run."""
+        present = self.texts.get(text.key)
+        return present is not None and present.after_seq > text.after_seq
+
     def _append(self, frame: Frame) -> None:
         self.ring.append(frame)
         self.ring_bytes += len(frame.body)
@@ -225,7 +230,7 @@ class Hub:
     def write(self, run_id: str, text: LiveText, piece: str) -> None:
         """Add `piece` to a text that is being written here."""
         text.text += piece
-        if tail := self._tails.get(run_id):
+        if (tail := self._tails.get(run_id)) and not tail.has_later(text):
             tail.texts[text.key] = text
             tail.wake()
         if self.link:
@@ -234,10 +239,12 @@ class Hub:
     def overhear(self, run_id: str, text: LiveText) -> None:
         """Take in a text that another process is writing, as far as it has come."""
         tail = self._tails.get(run_id)
-        if tail is None:
+        if tail is None or tail.has_later(text):
             return
         present = tail.texts.get(text.key)
-        if present is None or len(present.text) < len(text.text):
+        if present is None or (
+            (present.after_seq, len(present.text)) < (text.after_seq, len(text.text))
+        ):
             tail.texts[text.key] = text
             tail.wake()
 
@@ -248,9 +255,11 @@ class Hub:
         message at the latest.
         """
         tail = self._tails.get(run_id)
-        if tail is None:
+        if tail is None or tail.has_later(text):
             return True
-        present = tail.texts.setdefault(text.key, text)
+        present = tail.texts.get(text.key)
+        if present is None or present.after_seq < text.after_seq:
+            present = tail.texts[text.key] = text
         known = len(present.text)
         if offset <= known < offset + len(piece):
             present.text += piece[known - offset :]

@@ -1,7 +1,8 @@
 """What is being written just now, kept in Redis for whoever joins: each text under its own name.
 
 A text has one writer, which writes at byte offsets: a repeated SETRANGE changes nothing, where a
-repeated APPEND would double. Redis may be emptied or replaced meanwhile.
+repeated APPEND would double. Another attempt at the same text has a name of its own: a worker that
+lost its run may not know yet, and would write into it. Redis may be emptied or replaced meanwhile.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +15,6 @@ TEXT_BYTES_MAX = 4_194_304
 
 KINDS: Mapping[str, TextKind] = {kind: kind for kind in get_args(TextKind)}
 
-_Key = tuple[str, str, str]
-
 
 class TextBuffers:
     """Writes texts into a pipeline, piece by piece, and reads back what others wrote."""
@@ -23,13 +22,13 @@ class TextBuffers:
     def __init__(self, redis: Any) -> None:
         self._redis = redis
         # How far each text stands in its buffer, in characters and in bytes.
-        self._written: dict[_Key, tuple[int, int]] = {}
+        self._written: dict[str, tuple[int, int]] = {}
         # Which answer of the pipeline tells whether what was written before is still there.
-        self._telling: dict[int, _Key] = {}
+        self._telling: dict[int, str] = {}
 
     def add(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
         """Write a piece; where it is not known that those before it are there, the text so far."""
-        key = (run_id, text.kind, text.id)
+        key = _buffer(run_id, text)
         end = offset + len(piece)
         chars, at = self._written.get(key, (0, 0))
         encoded = (piece if chars == offset else text.text[:end]).encode()
@@ -37,8 +36,8 @@ class TextBuffers:
         self._written[key] = (end, at + len(encoded))
         if at + len(encoded) > TEXT_BYTES_MAX:
             return
-        pipe.setrange(_buffer(*key), at, encoded)
-        pipe.expire(_buffer(*key), TEXT_TTL_S)
+        pipe.setrange(key, at, encoded)
+        pipe.expire(key, TEXT_TTL_S)
         if at:
             self._telling[len(pipe)] = key
         pipe.sadd(_names(run_id), _name(text))
@@ -46,9 +45,10 @@ class TextBuffers:
 
     def remove(self, pipe: Any, run_id: str, text: LiveText) -> None:
         """Remove a text that is complete or given up."""
-        self._written.pop((run_id, text.kind, text.id), None)
+        key = _buffer(run_id, text)
+        self._written.pop(key, None)
         pipe.srem(_names(run_id), _name(text))
-        pipe.delete(_buffer(run_id, text.kind, text.id))
+        pipe.delete(key)
 
     def answered(self, answers: Sequence[Any]) -> None:
         """Take note of the pipeline's answers: a name that is new again means a buffer was lost."""
@@ -70,7 +70,7 @@ class TextBuffers:
             pipe.smembers(_names(run_id))
         for run_id, names in zip(runs, await pipe.execute(), strict=True):
             texts = [text for text in map(_named, names) if text]
-            pipe.unlink(_names(run_id), *(_buffer(run_id, each.kind, each.id) for each in texts))
+            pipe.unlink(_names(run_id), *(_buffer(run_id, each) for each in texts))
         await pipe.execute()
 
     async def read(self, run_ids: Iterable[str]) -> list[tuple[str, LiveText]]:
@@ -86,7 +86,7 @@ class TextBuffers:
             if text
         ]
         for run_id, text in found:
-            pipe.get(_buffer(run_id, text.kind, text.id))
+            pipe.get(_buffer(run_id, text))
         for (_, text), raw in zip(found, await pipe.execute() if found else [], strict=True):
             if raw and b"\x00" not in raw:  # Redis fills up with NUL what it lost.
                 text.text = raw.decode()
@@ -97,8 +97,8 @@ def _names(run_id: str) -> str:
     return f"milepost:live:{run_id}"
 
 
-def _buffer(run_id: str, kind: str, id_: str) -> str:
-    return f"milepost:live:{run_id}:{kind}:{id_}"
+def _buffer(run_id: str, text: LiveText) -> str:
+    return f"{_names(run_id)}:{_name(text)}"
 
 
 def _name(text: LiveText) -> str:
