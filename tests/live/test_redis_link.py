@@ -307,6 +307,22 @@ async def test_what_it_does_not_understand_is_no_reason_to_die(
         await flushed(here, ear, 5)
 
 
+async def test_a_buffer_that_cannot_be_read_is_no_reason_to_die(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    async with there.following() as ear:
+        here.write(a_text(), "Hello")
+        await flushed(here, ear, 5)
+    for key in await keys(redis, here.run_id):
+        if await redis.type(key) == b"string":
+            await redis.setrange(key, 1, b"\xff")
+        else:
+            await redis.sadd(key, b"\xff")
+
+    async with there.following() as ear:
+        assert ear.read() == ""
+
+
 async def test_a_buffer_that_lost_its_beginning_is_not_read(
     here: Process, there: Process, redis: Redis
 ) -> None:

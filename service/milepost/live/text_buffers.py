@@ -88,8 +88,7 @@ class TextBuffers:
         for run_id, text in found:
             pipe.get(_buffer(run_id, text))
         for (_, text), raw in zip(found, await pipe.execute() if found else [], strict=True):
-            if raw and b"\x00" not in raw:  # Redis fills up with NUL what it lost.
-                text.text = raw.decode()
+            text.text = _readable(raw)
         return [(run_id, text) for run_id, text in found if text.text]
 
 
@@ -101,13 +100,23 @@ def _buffer(run_id: str, text: LiveText) -> str:
     return f"{_names(run_id)}:{_name(text)}"
 
 
+def _readable(raw: bytes | None) -> str:
+    """Return a text as far as it is kept; nothing, if that is not all of it up to there."""
+    if raw is None or b"\x00" in raw:  # Redis fills up with NUL what it lost.
+        return ""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
 def _name(text: LiveText) -> str:
     return f"{text.kind}|{text.id}|{text.after_seq}"
 
 
 def _named(name: bytes) -> LiveText | None:
     """Return the text of this name, still empty; one of another version may mean nothing here."""
-    kind, _, rest = name.decode().partition("|")
+    kind, _, rest = name.decode("utf-8", "replace").partition("|")
     id_, _, after_seq = rest.rpartition("|")
     if kind not in KINDS or not after_seq.isdecimal():
         return None
