@@ -144,6 +144,45 @@ async def test_an_event_here_is_a_hint_there(here: Process, there: Process) -> N
         assert ear.tail.behind(0) is None  # The data is in the log, and only there.
 
 
+async def test_what_was_known_of_a_log_before_it_was_followed_is_looked_up_again(
+    there: Process,
+) -> None:
+    """Who starts a run knows its first event; what comes then, until others are heard, is lost."""
+    with there.hub.hold(there.run_id) as tail:
+        tail.add([Frame(there.run_id, 1, "run.queued", 0, b"{}")])
+
+        async with there.following() as ear:
+            assert ear.tail.behind(1) is None
+
+
+async def test_who_looked_at_a_log_before_others_are_heard_looks_again_then(
+    there: Process,
+) -> None:
+    """The first of two has begun to follow the run, which the second need not do again."""
+    with there.hub.listen(there.run_id) as (tail, woken):
+        first = asyncio.create_task(there.hub.follow(there.run_id))
+        await asyncio.sleep(0)
+        assert not first.done()
+        await there.hub.follow(there.run_id)
+        tail.know(3)
+
+        await first
+
+        assert woken.is_set()
+        assert tail.behind(3) is None
+        there.hub.leave(there.run_id)
+        there.hub.leave(there.run_id)
+
+
+async def test_who_comes_later_relies_on_what_is_known_of_a_log_that_is_followed(
+    there: Process,
+) -> None:
+    async with there.following() as ear:
+        ear.tail.know(3)
+        async with there.following():
+            assert ear.tail.behind(3) == []
+
+
 async def test_a_bell_rings_in_every_process(here: Process, there: Process) -> None:
     bell = uuid.uuid4().hex
 

@@ -244,13 +244,23 @@ class RedisLink:
         run_id = channel.removeprefix("milepost:run:")
         match message["type"]:
             case "subscribe" if confirmed := self._confirmed.get(run_id):
-                confirmed.set()
+                self._hear_from_now(run_id, confirmed)
             case "message" if channel == _BELLS:
                 self._hub.chime(message["data"].decode("utf-8", "replace"))
             case "message":
                 self._take(run_id, message["data"])
             case _:
                 pass
+
+    def _hear_from_now(self, run_id: str, confirmed: asyncio.Event) -> None:
+        """Miss nothing of this run any more; what was known of its log before may be out of date.
+
+        Whoever starts a run knows its first event, and a second listener does not wait for the
+        first one's channel.
+        """
+        if not confirmed.is_set():
+            self._hub.doubt(run_id)
+        confirmed.set()
 
     def _take(self, run_id: str, data: bytes) -> None:
         """Take in a message about a run; one that another version sent may mean nothing here."""
