@@ -5,11 +5,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from milepost.api.log_pages import LogPage, LogPages
 from milepost.store import retention
 from milepost.store.retention import Wearing
 from tests.api.making import an_agent, an_ended_run, made, refusal
 from tests.api.serving import KeyedService, Service
 
+JSON = {"accept": "application/json"}
+LINES = {"accept": "application/x-ndjson"}
 LATER_MS = 4_000_000_000_000
 NONE = dict.fromkeys(["runs_s", "events_s", "artifacts_s", "traces_s", "memories_s"])
 
@@ -101,6 +104,75 @@ async def test_a_session_goes_on_when_what_was_said_is_gone(
 
     assert f"id: {run['id']}.1\n" in followed.text
     assert {each["run_id"] for each in said["data"]} == {run["id"]}
+
+
+async def test_who_comes_back_to_a_log_that_is_gone_is_told_to_stop_asking(
+    client: httpx2.AsyncClient, bare: dict[str, Any]
+) -> None:
+    path = f"/v1/runs/{bare['id']}/events"
+
+    streamed = await client.get(path, headers={"last-event-id": "2~msg_1:3"})
+    page = await client.get(f"{path}?after=2", headers=JSON)
+    lines = await client.get(f"{path}?after=2", headers=LINES)
+
+    assert streamed.status_code == 204
+    assert page.json()["data"] == []
+    assert (lines.status_code, lines.text) == (200, "")
+
+
+async def test_who_comes_back_to_a_run_whose_log_is_gone_sees_those_behind_it(
+    client: httpx2.AsyncClient, bare: dict[str, Any]
+) -> None:
+    path = f"/v1/sessions/{bare['session_id']}/events?until=idle"
+    position = {"last-event-id": f"{bare['id']}.3"}
+    nothing = await client.get(path, headers=position)
+    run = await an_ended_run(client, session_id=bare["session_id"])
+
+    followed = await client.get(path, headers=position)
+
+    assert nothing.status_code == 204
+    assert f"id: {run['id']}.1\n" in followed.text
+
+
+@pytest.mark.parametrize("of_session", [False, True])
+async def test_lines_end_where_their_log_goes_meanwhile(
+    service: Service,
+    client: httpx2.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    of_session: bool,
+) -> None:
+    await made(client, "/v1/agents", an_agent())
+    session = await made(client, "/v1/sessions", {})
+    run = await an_ended_run(client, session_id=session["id"])
+    read = LogPages.behind
+
+    async def worn_before(pages: LogPages, seq: int, **bounds: int) -> LogPage:
+        await worn(service, "events")
+        return await read(pages, seq, **bounds)
+
+    monkeypatch.setattr(LogPages, "behind", worn_before)
+    path = f"sessions/{session['id']}" if of_session else f"runs/{run['id']}"
+
+    lines = await client.get(f"/v1/{path}/events", headers=LINES)
+
+    assert (lines.status_code, lines.text) == (200, "")
+
+
+async def test_a_run_whose_log_is_gone_is_streamed_again_without_a_word(
+    service: Service, client: httpx2.AsyncClient
+) -> None:
+    """Its first event would tell whether its answer has partial values."""
+    await made(client, "/v1/agents", an_agent())
+    body = {"agent": "clerk", "input": "hello", "stream": True}
+    keyed = {"idempotency-key": "once"}
+    first = await client.post("/v1/runs?partials=true", json=body, headers=keyed)
+    await worn(service, "events")
+
+    again = await client.post("/v1/runs?partials=true", json=body, headers=keyed)
+
+    assert "event: run.completed" in first.text
+    assert (again.status_code, again.text) == (200, "")
 
 
 async def test_traces_may_go_alone(service: Service, client: httpx2.AsyncClient) -> None:

@@ -66,9 +66,14 @@ class Partials:
 
 
 def is_structured(row: RunRow) -> Work[bool]:
-    """Say whether the run's answer is to fit a schema: its own, or its agent's."""
-    [queued] = yield from log.read(row.tenant, row.id, limit=1)
-    if _format_in(queued.data) is not None:
+    """Say whether the run's answer is to fit a schema: its own, or its agent's.
+
+    One whose log is gone has no answer that could be shown.
+    """
+    beginning = yield from log.read(row.tenant, row.id, limit=1)
+    if not beginning:
+        return False
+    if _format_in(beginning[0].data) is not None:
         return True
     if row.agent_id.startswith(DIRECT):
         return False

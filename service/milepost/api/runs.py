@@ -143,7 +143,7 @@ class Runs:
         text = request.headers.get("last-event-id") or request.query_params.get("after")
         cursor = parse_cursor(text)
         head = await self._ports.store.read(log.head(row.tenant, row.id))
-        if cursor.seq > head:
+        if cursor.seq > head > 0:  # Behind no place in a log that is gone comes anything.
             raise InvalidError(
                 f"event {cursor.seq} is not written yet; the log ends at {head}",
                 code="cursor_ahead",
@@ -158,7 +158,7 @@ class Runs:
                 lines = self._log_lines(row, cursor, head, _selection(request))
                 return StreamingResponse(lines, media_type="application/x-ndjson")
             case _:
-                if row.ended_ms is not None and cursor.seq == head:
+                if row.ended_ms is not None and cursor.seq >= head:
                     return Response(status_code=204)
                 selection = await self._selected(request, row)
                 return self._stream(row.tenant, row.id, cursor, selection).response
@@ -300,11 +300,13 @@ class Runs:
     async def _log_lines(
         self, row: RunRow, cursor: Cursor, head: int, selection: Selection
     ) -> AsyncIterator[bytes]:
-        """Yield the log up to its present end, a page at a time."""
+        """Yield the log up to its present end, a page at a time, or as long as it is there."""
         pages = LogPages(self._ports.store, row.tenant, row.id)
         after = cursor.seq
         while after < head:
             found = await pages.behind(after, through=head)
+            if not found.frames:
+                return
             wanted = (frame for frame in found.frames if selection.has(frame.type))
             yield b"".join(frame.body + b"\n" for frame in wanted)
             after = found.frames[-1].seq

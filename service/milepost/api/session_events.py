@@ -62,7 +62,10 @@ class SessionEvents:
                 return self._stream(row, start, selection, until_idle=until_idle)
 
     async def _start(self, row: SessionRow, cursor: SessionCursor) -> Start:
-        """Return where the cursor is. Raises `InvalidError` if that is nowhere."""
+        """Return where the cursor is. Raises `InvalidError` if that is nowhere.
+
+        Behind any place in a log that is gone come the runs behind its own.
+        """
         if cursor.run_id is None:
             return Start()
         read = self._ports.store.read
@@ -74,13 +77,13 @@ class SessionEvents:
                 code="bad_cursor",
             )
         head = await read(log.head(row.tenant, spot.run_id))
-        if cursor.within.seq > head:
+        if cursor.within.seq > head > 0:
             raise InvalidError(
                 f"event {cursor.within.seq} of run {spot.run_id} is not written yet; its log ends"
                 f" at {head}",
                 code="cursor_ahead",
             )
-        return Start(spot, cursor.within, spot.turn is not None and cursor.within.seq == head)
+        return Start(spot, cursor.within, spot.turn is not None and cursor.within.seq >= head)
 
     async def _is_idle(self, row: SessionRow, start: Start) -> bool:
         """Say whether there is nothing that the client has not seen."""
@@ -151,6 +154,8 @@ class SessionEvents:
                 page = await pages.behind(after, through=head)
             except NotFoundError:
                 return  # It was erased meanwhile.
+            if not page.frames:
+                return  # Its log was.
             for frame in page.frames:
                 yield frame
             after = page.frames[-1].seq
