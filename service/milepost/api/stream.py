@@ -396,8 +396,9 @@ class TailResponse:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Wait no longer for a client that takes nothing."""
-        if self._sending_since is not None and self._sender is not None:
+        """Wait no longer for a client that takes nothing; it is hung up on once."""
+        is_stuck = self._sending_since is not None and not self._given_up
+        if is_stuck and self._sender is not None:
             self._given_up = True
             self._sender.cancel()
 

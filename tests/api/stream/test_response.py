@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from starlette.types import Message
 
 from milepost.api import stream
 from milepost.api.bounded_http import ABORT
@@ -101,6 +102,36 @@ async def test_a_client_that_reads_too_slowly_is_told_where_to_come_back(run: Ru
     last = parsed(wire.body)[-1]
     assert (last.event, last.data) == ("stream.lagged", {"resume_after": 2})
     assert last.body["run_id"] == run.id
+    assert wire.done
+
+
+async def test_a_draining_server_hangs_up_once_on_a_client_that_takes_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client is just being offered its last word, since it reads too slowly."""
+    monkeypatch.setattr(stream, "FAREWELL_S", 0)
+    monkeypatch.setattr(stream, "LAST_WORD_S", 0.1)
+    wire, streams = Wire(), Streams()
+    offered, aborted = asyncio.Event(), asyncio.Event()
+    wire.stuck_behind = lambda body: b"run.started" in body and not aborted.is_set()
+
+    async def send(message: Message) -> None:
+        if b"stream.lagged" in message.get("body", b""):
+            offered.set()
+            await asyncio.Event().wait()
+        await wire.send(message)
+
+    response = TailResponse(tail_of(run), streams)
+    response.send_timeout_s = 0.01
+    task = asyncio.create_task(response({**SCOPE, ABORT: aborted.set}, wire.receive, send))
+    await wire.until(b"run.started")
+    await run.write(StepStarted(1))
+    await asyncio.wait_for(offered.wait(), TIMEOUT_S)
+
+    streams.drain()
+    await asyncio.wait_for(task, TIMEOUT_S)
+
+    assert aborted.is_set()
     assert wire.done
 
 
