@@ -39,7 +39,7 @@ from milepost.api.stream import Selection, Streams, Tail, TailResponse
 from milepost.api.tool_usage_shown import show_tool_group
 from milepost.api.traces import spans_wanted
 from milepost.api.traces_shown import whole_trace
-from milepost.api.waiting import WAIT_S_MAX, await_run, wait_s
+from milepost.api.waiting import WAIT_S_MAX, attend_run, wait_s
 from milepost.core.codec import usage_shown
 from milepost.core.errors import ConflictError, InvalidError
 from milepost.live.frames import Frame
@@ -169,7 +169,7 @@ class Runs:
         timeout_s = integer(request, "timeout_s", 30, low=0, high=WAIT_S_MAX)
         row = await self._found(request)
         if row.ended_ms is None and request.method != "HEAD":
-            await await_run(self._ports, row.tenant, row.id, timeout_s)
+            await attend_run(request, self._ports, row.id, timeout_s)
             row = await self._found(request)
         return json_response(show_run(row))
 
@@ -257,7 +257,7 @@ class Runs:
             return answer.response
         waits_s = wait_s(request)
         if waits_s:
-            await await_run(self._ports, principal.tenant, run_id, waits_s)
+            await attend_run(request, self._ports, run_id, waits_s)
         elif made.wanted is not None and made.status in {"queued", "scheduled"}:
             return json_response(show_run(runs.new_row(made.wanted, made.status)), 202, headers)
         row = await self._find(principal, run_id)
