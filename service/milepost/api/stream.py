@@ -175,8 +175,9 @@ class Tail:
             self._woken.set()
 
     async def _read(self, tail: RunTail) -> list[Frame]:
+        doubts = tail.doubts
         page = await self._pages.behind(self.seq)
-        if page.head is not None:
+        if page.head is not None and doubts == tail.doubts:
             tail.know(page.head)
         self.ended = self.ended or page.over
         return page.frames

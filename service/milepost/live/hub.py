@@ -80,8 +80,10 @@ class Link(Protocol):
 class RunTail:
     """What a process knows of a run's recent past: its last events, and texts being written.
 
-    `known` is the last seq that is known to be durable; None as long as nobody looked. The ring has
-    the last event however large it is, and of those before it what its bounds leave room for.
+    `known` is the last seq that is known to be durable; None as long as nobody looked. `doubts`
+    counts how often that was forgotten: a look that began before may have seen what is out of date.
+    The ring has the last event however large it is, and of those before it what its bounds leave
+    room for.
     """
 
     run_id: str
@@ -89,6 +91,7 @@ class RunTail:
     ring_bytes: int = 0
     texts: dict[TextKey, LiveText] = field(default_factory=dict)
     known: int | None = None
+    doubts: int = 0
     listeners: set[asyncio.Event] = field(default_factory=set)
     holders: int = 0
 
@@ -225,6 +228,7 @@ class Hub:
         """Have whoever listens look at the run's log again: it is not what it was known to be."""
         if tail := self._tails.get(run_id):
             tail.known = None
+            tail.doubts += 1
             tail.wake()
 
     def write(self, run_id: str, text: LiveText, piece: str) -> None:

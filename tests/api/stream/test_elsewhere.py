@@ -1,9 +1,11 @@
 """Streams of runs that other processes write: pieces may be lost, late or stale on the way."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from milepost.api.log_pages import LogPage, LogPages
 from milepost.core.events import (
     MessageAborted,
     StepCompleted,
@@ -30,6 +32,27 @@ async def test_a_client_elsewhere_joins_in_the_middle_of_a_text(far: Far) -> Non
         await reading.told("Hello, world")
 
     assert reading.client.texts == {"msg_1": "Hello, world"}
+
+
+async def test_a_log_that_is_doubted_while_it_is_read_is_read_again(
+    far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read may be older than the doubt: nobody else will tell of the event since then."""
+    far.run.hub.link = None
+    read, doubted = LogPages.behind, asyncio.Event()
+
+    async def doubted_meanwhile(pages: LogPages, seq: int) -> LogPage:
+        page = await read(pages, seq)
+        if not doubted.is_set():
+            doubted.set()
+            await far.run.write(StepStarted(1))
+            far.here.doubt(far.run.id)
+        return page
+
+    monkeypatch.setattr(LogPages, "behind", doubted_meanwhile)
+
+    async with Reading(far.tail()) as reading:
+        await reading.seen(3)
 
 
 async def test_text_that_was_completed_is_not_shown_again_from_what_was_overheard(
