@@ -62,6 +62,16 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _help(name: str, field: FieldInfo) -> str:
-    default = {None: "", True: "yes", False: "no", "": ""}.get(field.default, str(field.default))
-    shown = f" [default: {default}]" if default else ""
-    return f"{field.description} [env: {variable(name)}]{shown}"
+    default = _shown(field.default)
+    told = f" [default: {default}]" if default else ""
+    return f"{field.description} [env: {variable(name)}]{told}"
+
+
+def _shown(default: object) -> str:
+    match default:
+        case None:
+            return ""
+        case bool():
+            return "yes" if default else "no"
+        case _:
+            return str(default)
