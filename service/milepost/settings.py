@@ -1,15 +1,31 @@
 """The only reader of the environment: every setting is a flag and a `MILEPOST_...` variable."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from milepost.core.errors import ConfigurationError
 
 PREFIX = "MILEPOST_"
+
+_WEB = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+
+
+def _web(given: str) -> str:
+    if not _WEB.fullmatch(given):
+        raise PydanticCustomError(
+            "web_address",
+            "it is no address that paths can follow; write it as in https://agents.example.com",
+        )
+    return given
+
+
+WebAddress = Annotated[str, AfterValidator(_web)]
 
 
 class Settings(BaseSettings):
@@ -119,9 +135,8 @@ class Settings(BaseSettings):
     )
     tool_threads: int = Field(default=32, ge=1, le=1_000, description="threads for sync tools")
     secret_key: SecretStr | None = Field(default=None, description="encrypts what is stored secret")
-    public_url: str | None = Field(
+    public_url: WebAddress | None = Field(
         default=None,
-        pattern=r"^https?://[^/?#\s]+(/[^?#\s]*)?$",
         description="where people reach this service: links to answer approvals begin with it",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -149,7 +164,7 @@ class Settings(BaseSettings):
     gemini_api_key: SecretStr | None = Field(
         default=None, validation_alias="GEMINI_API_KEY", description="the key of Google's Gemini"
     )
-    otlp_endpoint: str | None = Field(
+    otlp_endpoint: WebAddress | None = Field(
         default=None,
         validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT",
         description="where spans go, over OTLP/HTTP",
