@@ -68,14 +68,14 @@ from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.runtime.toolsets import Toolsets
 from milepost.runtime.vectors import Vectors
 from milepost.runtime.webhook_messages import Messages
-from milepost.settings import Settings
+from milepost.settings import Settings, flag, variable
 from milepost.store import keys, lockfile, migrate
 from milepost.store.address import Address, SqliteAddress, parse_address
 from milepost.store.blobs import DirectoryBlobs
 from milepost.store.opening import open_stores, open_thread_store
 from milepost.store.store import Store
 from milepost.telemetry.export import Exporter
-from milepost.telemetry.logs import logger
+from milepost.telemetry.logs import logger, mask
 from milepost.telemetry.metrics import Metrics
 from milepost.telemetry.redis_up import RedisUp
 from milepost.telemetry.temporal_up import TemporalUp
@@ -542,7 +542,10 @@ def _link(settings: Settings, hub: Hub, redis_up: RedisUp | None) -> RedisLink |
     try:
         hub.link = link = RedisLink(settings.redis_url, hub, on_change=redis_up.link)
     except ValueError as error:
-        raise ConfigurationError(f"the URL of Redis cannot be used: {error}") from error
+        raise ConfigurationError(
+            f"{flag('redis_url')} ({variable('redis_url')}) cannot be {mask(settings.redis_url)!r}:"
+            f" {error}; write it as redis://host:port/0"
+        ) from error
     return link
 
 

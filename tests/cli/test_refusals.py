@@ -16,7 +16,8 @@ from tests.cli.typed import FAILED, MISCONFIGURED, typed
     [
         (["--port", "70000"], "--port (MILEPOST_PORT) cannot be 70000"),
         (["--database-url", "postgresql://a:b@localhost:x/y"], "user:password@host:port/name"),
-        (["--redis-url", "http://localhost"], "redis://"),
+        (["--redis-url", "localhost"], "--redis-url (MILEPOST_REDIS_URL) cannot be 'localhost'"),
+        (["--redis-url", "redis://localhost:x"], "write it as redis://host:port/0"),
         (["--host", "0.0.0.0"], "create one with `milepost keys create`, or bind to 127.0.0.1"),
         (["--tools", "nowhere.py"], "there is no file nowhere.py"),
         (["--guardrails", "nowhere.py"], "there is no file nowhere.py"),
@@ -92,6 +93,14 @@ def test_a_postgres_that_is_not_there_is_named_without_its_password(tmp_path: Pa
     assert "--database-url names another" in said.complaint
     assert "sesame" not in said.err
     assert said.code == FAILED
+
+
+def test_a_redis_that_cannot_be_is_named_without_its_password(tmp_path: Path) -> None:
+    said = typed(tmp_path, "serve", "--redis-url", "http://ann:sesame@localhost")
+
+    assert said.complaint.startswith("--redis-url (MILEPOST_REDIS_URL) cannot be 'http://ann:")
+    assert "sesame" not in said.err
+    assert said.code == MISCONFIGURED
 
 
 def test_a_worker_without_slots_is_refused(tmp_path: Path) -> None:
