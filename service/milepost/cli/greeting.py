@@ -1,11 +1,16 @@
 """What a server says when it is ready: where it is, and what to type first."""
 
 from milepost.settings import Settings
+from milepost.store.address import Address, SqliteAddress
 from milepost.wiring import Process
 
 _OPEN = "OPEN MODE: there are no API keys, so whoever is on this machine may do everything."
 _KEYED = "Callers need a key; the lines below take one from $MILEPOST_API_KEY."
 _IDLE = "This process drives no runs itself; `milepost worker` processes do."
+_IDLE_ALONE = (
+    "This process drives no runs, and beside it on SQLite nobody does:"
+    " give it --slots, or a Postgres to share with workers."
+)
 
 _CURLS = r"""
 Start a run and watch it (it will wait for a person, so go on in a second terminal):
@@ -30,11 +35,16 @@ def greeting(settings: Settings, running: Process, port: int) -> str:
     lines = [f"Milepost serves {base} on {running.address.shown}, {settings.slots} slots."]
     lines.append(_OPEN if running.open_mode else _KEYED)
     if not settings.slots:
-        lines.append(_IDLE)
+        lines.append(drivers(running.address))
     if settings.demo:
         key = "" if running.open_mode else ' -H "Authorization: Bearer $MILEPOST_API_KEY"'
         lines.append(_CURLS.format(base=base, key=key))
     return "\n".join(lines) + "\n"
+
+
+def drivers(address: Address) -> str:
+    """Return who drives the runs of a server that has no slots: a SQLite file has one process."""
+    return _IDLE_ALONE if isinstance(address, SqliteAddress) else _IDLE
 
 
 def _shown(host: str) -> str:
