@@ -3,7 +3,7 @@
 import pytest
 
 from milepost.core.errors import ConfigurationError
-from milepost.settings import flag, load_settings, variable
+from milepost.settings import flag, load_settings, unread, variable
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_default(
@@ -65,6 +65,22 @@ def test_a_variable_is_named_as_its_flag_is(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(ConfigurationError, match=r"--port \(MILEPOST_PORT\) cannot be 'eighty'"):
         load_settings({})
+
+
+def test_a_variable_that_looks_like_a_setting_and_is_none_is_found_with_the_nearest() -> None:
+    environment = {
+        "MILEPOST_DATABSE_URL": "postgresql://...",
+        "MILEPOST_ZZZ": "1",
+        "MILEPOST_SLOT": "",
+        "MILEPOST_PORT": "9000",
+        "milepost_host": "127.0.0.1",
+        "OPENAI_API_KEY": "sesame",
+    }
+
+    assert unread(environment) == {
+        "MILEPOST_DATABSE_URL": "MILEPOST_DATABASE_URL",
+        "MILEPOST_ZZZ": None,
+    }
 
 
 def test_secrets_are_not_shown() -> None:

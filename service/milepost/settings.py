@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -200,6 +201,20 @@ def load_settings(given: Mapping[str, object]) -> Settings:
         raise ConfigurationError(
             f"{flag(name)} ({variable(name)}) cannot be {wrong['input']!r}: {wrong['msg']}"
         ) from error
+
+
+def unread(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the variables that look like ours and are no setting, each with the nearest that is.
+
+    One that is misspelt counts for nothing, and a service on a default looks as healthy as another.
+    """
+    known = [variable(name) for name in Settings.model_fields]
+    strange = sorted(
+        name
+        for name, value in environment.items()
+        if value and name.upper().startswith(PREFIX) and name.upper() not in known
+    )
+    return {name: next(iter(get_close_matches(name, known, 1, 0.8)), None) for name in strange}
 
 
 def flag(name: str) -> str:

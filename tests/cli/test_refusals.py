@@ -108,3 +108,14 @@ def test_a_worker_without_slots_is_refused(tmp_path: Path) -> None:
 
     assert "give it some --slots" in said.complaint
     assert said.code == MISCONFIGURED
+
+
+def test_a_variable_that_counts_for_nothing_is_named_though_the_command_goes_on(
+    tmp_path: Path,
+) -> None:
+    said = typed(tmp_path, "migrate", MILEPOST_DATABSE_URL="postgresql://ann:sesame@localhost/x")
+
+    assert "MILEPOST_DATABSE_URL" in said.err
+    assert "nearest=MILEPOST_DATABASE_URL" in said.err
+    assert "sesame" not in said.err
+    assert said.code == 0

@@ -14,12 +14,12 @@ from milepost.api.bounded_http import BoundedHttp
 from milepost.api.edge import Edge
 from milepost.api.service import Api
 from milepost.cli import leaving
+from milepost.cli.beginning import begin
 from milepost.cli.binding import bind
 from milepost.cli.garbage import collect_rarely
 from milepost.cli.greeting import greeting
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
-from milepost.telemetry import logs
 from milepost.wiring import Process, process
 
 GRACE_S = 5
@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    logs.configure(settings.log_level, json=settings.log_json)
+    begin(settings)
     with closing(bind(settings.host, settings.port)) as listening:
         leaving.run(_serve(settings, listening))
 
@@ -82,7 +82,7 @@ def work(settings: Settings) -> None:
     """Drive runs, without an API, until SIGTERM or SIGINT; then drain."""
     if not settings.slots:
         raise ConfigurationError("a worker with 0 slots would drive nothing: give it some --slots")
-    logs.configure(settings.log_level, json=settings.log_json)
+    begin(settings)
     # Nobody can start anything at a worker, so it needs no keys wherever it binds its probes to.
     here = settings.model_copy(update={"host": "127.0.0.1"})
     if not settings.probe_port:
