@@ -416,6 +416,7 @@ class TailResponse:
                 async with asyncio.timeout(LAST_WORD_S):
                     await send(_body(lagged, more=False))
                     return
+            self._left = True  # Its machine may be gone without a word.
         if abort := scope.get(ABORT):
             abort()
             await send(_body(b"", more=False))  # It reaches nobody, and ends the response.

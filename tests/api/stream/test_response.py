@@ -5,7 +5,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from starlette.types import Message
 
 from milepost.api import stream
 from milepost.api.bounded_http import ABORT
@@ -111,22 +110,15 @@ async def test_a_draining_server_hangs_up_once_on_a_client_that_takes_nothing(
     """The client is just being offered its last word, since it reads too slowly."""
     monkeypatch.setattr(stream, "FAREWELL_S", 0)
     monkeypatch.setattr(stream, "LAST_WORD_S", 0.1)
-    wire, streams = Wire(), Streams()
-    offered, aborted = asyncio.Event(), asyncio.Event()
+    wire, streams, aborted = Wire(), Streams(), asyncio.Event()
+    wire.takes_last_word = False
     wire.stuck_behind = lambda body: b"run.started" in body and not aborted.is_set()
-
-    async def send(message: Message) -> None:
-        if b"stream.lagged" in message.get("body", b""):
-            offered.set()
-            await asyncio.Event().wait()
-        await wire.send(message)
-
     response = TailResponse(tail_of(run), streams)
     response.send_timeout_s = 0.01
-    task = asyncio.create_task(response({**SCOPE, ABORT: aborted.set}, wire.receive, send))
+    task = asyncio.create_task(response({**SCOPE, ABORT: aborted.set}, wire.receive, wire.send))
     await wire.until(b"run.started")
     await run.write(StepStarted(1))
-    await asyncio.wait_for(offered.wait(), TIMEOUT_S)
+    await asyncio.wait_for(wire.offered.wait(), TIMEOUT_S)
 
     streams.drain()
     await asyncio.wait_for(task, TIMEOUT_S)
@@ -196,6 +188,31 @@ async def test_a_client_that_leaves_is_noticed(run: Run) -> None:
     assert gone.is_set()
     assert released.is_set()
     assert len(streams) == 0
+
+
+async def test_a_client_that_takes_not_even_the_last_word_has_left(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine may be gone without a word: nobody would end what it has asked to be ended."""
+    monkeypatch.setattr(stream, "LAST_WORD_S", 0.01)
+    wire, gone, aborted = Wire(), asyncio.Event(), asyncio.Event()
+    wire.takes_last_word = False
+    wire.stuck_behind = lambda body: b"run.started" in body and not aborted.is_set()
+    response = TailResponse(tail_of(run), Streams())
+    response.send_timeout_s = 0.01
+
+    async def on_gone() -> None:
+        gone.set()
+
+    response.on_gone = on_gone
+    task = asyncio.create_task(response({**SCOPE, ABORT: aborted.set}, wire.receive, wire.send))
+    await wire.until(b"run.started")
+
+    await run.write(StepStarted(1))
+    await asyncio.wait_for(task, TIMEOUT_S)
+
+    assert aborted.is_set()
+    assert gone.is_set()
 
 
 async def test_a_client_that_stayed_to_the_end_has_not_left(run: Run) -> None:

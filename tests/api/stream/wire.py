@@ -16,7 +16,10 @@ SCOPE = {"type": "http", "path": "/v1/runs/run_1/events", "state": {"request_id"
 
 
 class Wire:
-    """An ASGI server's side of a response; `stuck` makes it take no more bodies."""
+    """An ASGI server's side of a response.
+
+    Where `stuck_behind` it takes no more bodies, and a last word only if `takes_last_word`.
+    """
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -26,10 +29,14 @@ class Wire:
         self.stuck_behind: Callable[[bytes], bool] = lambda _: False
         self.news = asyncio.Event()
         self.stuck = asyncio.Event()
+        self.takes_last_word = True
+        self.offered = asyncio.Event()
 
     async def send(self, message: Message) -> None:
         body = message.get("body", b"")
-        if self.stuck_behind(self.body) and b"stream.lagged" not in body:
+        if b"stream.lagged" in body:
+            self.offered.set()
+        if self.stuck_behind(self.body) and not (self.takes_last_word and self.offered.is_set()):
             self.stuck.set()
             await asyncio.Event().wait()
         self.messages.append(message)
