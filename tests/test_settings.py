@@ -50,6 +50,8 @@ def test_a_vendors_own_name_is_read_and_has_a_flag(monkeypatch: pytest.MonkeyPat
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("public_url", "agents.example.com", "write it as in https://agents.example.com"),
         ("otlp_endpoint", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT.*write it as in https:"),
+        ("openai_base_url", "localhost:8080", "OPENAI_BASE_URL.*write it as in https:"),
+        ("base_url", "localhost:8000", "MILEPOST_BASE_URL.*write it as in https:"),
         ("capture_content", "maybe", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"),
     ],
 )

@@ -144,14 +144,14 @@ class Settings(BaseSettings):
         default="info", description="debug, info, warning or error"
     )
     log_json: bool = Field(default=False, description="log lines as JSON")
-    base_url: str = Field(
+    base_url: WebAddress = Field(
         default="http://127.0.0.1:8000", description="the server that the client commands talk to"
     )
     api_key: SecretStr | None = Field(
         default=None, description="the key that the client commands send"
     )
 
-    openai_base_url: str = Field(
+    openai_base_url: WebAddress = Field(
         default="https://api.openai.com/v1",
         validation_alias="OPENAI_BASE_URL",
         description="an OpenAI-compatible server",
