@@ -138,14 +138,11 @@ class Asked(Sql):
     def __init__(self) -> None:
         super().__init__(QUEUE_BELL)
         self.times = 0
-        self.again = asyncio.Event()
         self.freed = asyncio.Event()
 
     def next(self, most: int) -> Offer:
         """Offer whatever is ready."""
         self.times += 1
-        if self.times > 1:
-            self.again.set()
         return super().next(most)
 
     def let_go(self, run_id: str) -> None:
@@ -155,20 +152,52 @@ class Asked(Sql):
 
 
 @pytest.mark.usefixtures("agent")
-async def test_a_slot_that_is_free_again_asks_for_nobody_where_nobody_had_to_wait(
+async def test_who_has_taken_all_there_is_asks_for_no_more_even_with_a_slot_free_again(
     shop: Workshop,
 ) -> None:
     asked, model = Asked(), Held(rest=saying("Done."))
     await shop.queue()
 
     async with working(shop, shop.means(model), dispatcher=asked):
-        await asyncio.wait_for(asked.again.wait(), TIMEOUT_S)  # Behind the run that it has found.
         await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
         model.go.set()
         await asyncio.wait_for(asked.freed.wait(), TIMEOUT_S)
         await shop.store.write(queue.sweep())  # A turn of the database, in which it would ask.
 
-        assert asked.times == 2
+        assert asked.times == 1
+
+
+@pytest.mark.usefixtures("agent")
+async def test_who_has_taken_as_many_as_a_claim_may_asks_for_more_at_once(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "CLAIM_MAX", 2)
+    runs = [await shop.queue() for _ in range(3)]
+
+    async with working(shop, shop.means([saying("Done.")] * 3)):
+        for run in runs:
+            await status(shop, run.id, "completed")
+
+
+@pytest.mark.usefixtures("agent")
+async def test_who_has_taken_a_run_that_crashed_asks_for_what_that_has_hidden(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim finds few at a time, and of those that have crashed it leaves some behind."""
+    monkeypatch.setattr(queue, "CLAIM_MAX", 2)
+    last, once, fresh = [await shop.queue() for _ in range(3)]
+    await shop.store.write(having_crashed(last.id, queue.LAST_TRY, ready_in_ms=-10_000))
+    await shop.store.write(having_crashed(once.id, 1, ready_in_ms=-10_000))
+    models = [Held(rest=saying("Done.")) for _ in range(2)]
+
+    async with working(shop, shop.means(Turns(*models)), slots=2) as worker:
+        for model in models:
+            await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+
+        assert worker.busy == 2
+        assert (await shop.row(fresh.id)).status == "running"
+        for model in models:
+            model.go.set()
 
 
 @pytest.mark.usefixtures("agent")

@@ -29,6 +29,14 @@ FAIR_EVERY = 8
 RELEASE_WAITS_S = (0.1, 0.5, 2.0, 5.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a claim took, and whether it may have left some that are ready, too."""
+
+    claims: Sequence[Claim] = ()
+    left_some: bool = False
+
+
 @dataclass(slots=True)
 class _Driven:
     """A run in hand. `drive` and `tail` are None while it is being loaded."""
@@ -73,7 +81,7 @@ class Worker:
         self._definitions = Definitions(ports.store)
         self._history = History(ports.store)
         self._driving: dict[asyncio.Task[None], _Driven] = {}
-        self._is_behind = True  # Whether the queue may hold what there was no slot for.
+        self._is_behind = True  # Whether the queue may hold what was not taken.
         self._claims = 0
         self._unanswered: str | None = None
         self._strays_due_s = 0.0
@@ -98,13 +106,13 @@ class Worker:
                     # Cleared before looking: what is queued from here on rings again.
                     woken.clear()
                     await self._return_strays()
-                    claimed = await self._claim()
-                    for claim in claimed:
+                    taken = await self._claim()
+                    for claim in taken.claims:
                         driven = _Driven(claim)
                         task = tasks.create_task(self._drive(driven))
                         self._driving[task] = driven
                         task.add_done_callback(self._freed)
-                    if not claimed:
+                    if not (taken.claims and taken.left_some):
                         await self._rest(woken)
 
     def drain(self) -> None:
@@ -122,33 +130,33 @@ class Worker:
         except TimeoutError:
             return
 
-    async def _claim(self) -> list[Claim]:
+    async def _claim(self) -> _Taken:
         """Take runs for the free slots; none if there are none of either, or no lease."""
         free = min(self.slots - len(self._driving), queue.CLAIM_MAX)
-        is_choosy = self._bearable != queue.ANY_CRASHES
-        self._is_behind = self._is_behind or free <= 0 or is_choosy
         if free <= 0:
-            return []
+            self._is_behind = True
+            return _Taken()
         try:
             self._means.lease.check()
-            claimed = await self._find_unanswered() or await self._take(free)
+            taken = await self._find_unanswered() or await self._take(free)
         except CollisionError:
-            return []  # A zombie slipped an event in: the next claim takes the next number.
+            return _Taken()  # A zombie slipped an event in: the next claim takes the next number.
         except MilepostError as error:
             self._log.warning("could not claim", error=str(error))
         except Exception:
             self._log.exception("could not claim")
         else:
-            self._is_behind = len(claimed) >= free or is_choosy
-            return claimed
+            self._is_behind = taken.left_some
+            return taken
         heed_cancellation()
         await asyncio.sleep(self._poll_s)
-        return []
+        return _Taken()
 
-    async def _take(self, limit: int) -> list[Claim]:
+    async def _take(self, limit: int) -> _Taken:
+        is_choosy = self._bearable != queue.ANY_CRASHES
         offer = self._dispatcher.next(limit)
         if offer is None:
-            return []
+            return _Taken(left_some=is_choosy)
         append_id = self._ports.new_id("apd")
         claimed: list[Claim] = []
         try:
@@ -158,7 +166,7 @@ class Worker:
             raise
         finally:
             self._decline(offer, claimed)
-        return claimed
+        return _Taken(claimed, is_choosy or _leaves_some(offer, claimed, limit))
 
     def _claiming(self, offer: Offer, limit: int, append_id: str) -> Work[list[Claim]]:
         now = self._ports.clock()
@@ -187,13 +195,13 @@ class Worker:
             for run_id in set(offer.run_ids) - {claim.run_id for claim in claimed}:
                 self._dispatcher.let_go(run_id)
 
-    async def _find_unanswered(self) -> list[Claim]:
+    async def _find_unanswered(self) -> _Taken | None:
         """Return what the last claim took, if its answer was lost: nobody else will look at it."""
         if self._unanswered is None:
-            return []
+            return None
         found = await self._ports.store.read(queue.claimed(self.id, self._unanswered))
         self._unanswered = None
-        return found
+        return _Taken(found, left_some=True) if found else None
 
     async def _return_strays(self) -> None:
         """Now and then, give back what this worker owns without driving it.
@@ -300,3 +308,14 @@ class Worker:
                 return
             self._require_work()
             await asyncio.sleep(wait_s)
+
+
+def _leaves_some(offer: Offer, claimed: Sequence[Claim], limit: int) -> bool:
+    """Say whether more may be ready than a claim took.
+
+    Beside those that have crashed it leaves some behind (see `queue.claim`), and what was not
+    offered is not known.
+    """
+    if offer.run_ids or offer.ready_for_ms:
+        return bool(claimed)
+    return len(claimed) >= limit or any(claim.crashes for claim in claimed)
