@@ -50,6 +50,77 @@ async def test_a_thread_is_used_again() -> None:
     threads.close()
 
 
+def _forbid_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+async def test_a_call_for_which_no_thread_can_be_started_is_refused_and_never_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, ran = ToolThreads(threads_max=1), []
+
+    with monkeypatch.context() as meanwhile:
+        _forbid_threads(meanwhile)
+        refused = threads.call(lambda: ran.append("ran"))
+        assert threads.withdraw(refused)
+        _, error = await asyncio.wait_for(refused.future, 10)
+
+    assert isinstance(error, ToolError)
+    assert error.retryable
+    assert "no thread" in str(error)
+    done = threads.call(lambda: 42)
+    assert await asyncio.wait_for(done.future, 10) == (42, None)
+    assert ran == []
+    threads.close()
+
+
+async def test_a_call_waits_for_the_threads_that_there_are_if_no_more_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = ToolThreads(threads_max=2)
+    release = threading.Event()
+    running = threads.call(lambda: release.wait(10))
+
+    with monkeypatch.context() as meanwhile:
+        _forbid_threads(meanwhile)
+        waiting = threads.call(lambda: 42)
+    release.set()
+
+    assert await asyncio.wait_for(waiting.future, 10) == (42, None)
+    assert await running.future == (True, None)
+    threads.close()
+
+
+async def test_a_call_that_waits_for_a_place_that_no_thread_can_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, ran = ToolThreads(threads_max=1), []
+    started, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        started.set()
+        release.wait(10)
+
+    running = threads.call(hang)
+    await asyncio.to_thread(started.wait, 10)
+    waiting = threads.call(lambda: ran.append("ran"))
+
+    with monkeypatch.context() as meanwhile:
+        _forbid_threads(meanwhile)
+        threads.withdraw(running)
+        outcome, error = await asyncio.wait_for(waiting.future, 10)
+    release.set()
+
+    assert (outcome, ran) == (None, [])
+    assert isinstance(error, ToolError)
+    done = threads.call(lambda: 42)
+    assert await asyncio.wait_for(done.future, 10) == (42, None)
+    threads.close()
+
+
 async def test_a_call_that_waits_can_be_withdrawn_and_one_that_runs_cannot() -> None:
     threads = ToolThreads(threads_max=1)
     started, release, ran = threading.Event(), threading.Event(), []

@@ -1,6 +1,7 @@
 """The threads in which synchronous tools run, so that none holds up the event loop."""
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections import deque
@@ -27,6 +28,13 @@ class ThreadCall:
             outcome, error = self._context.run(self._work), None
         except BaseException as raised:  # it ends the call, not the thread
             outcome, error = None, raised
+        self._tell(outcome, error)
+
+    def refuse(self, error: ToolError) -> None:
+        """Tell the loop that the work is not done, and why."""
+        self._tell(None, error)
+
+    def _tell(self, outcome: Any, error: BaseException | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._settle, outcome, error)
         except RuntimeError:
@@ -68,6 +76,7 @@ class ToolThreads:
         """Have `work` done with the caller's context variables. Its future holds result and error.
 
         Must be called on the event loop. Every call waits its turn, so callers bound their number.
+        One for which the system has no thread is not done: its error is a ToolError that says so.
         Raises ToolError when every thread hangs, so that no turn would ever come.
         """
         call = ThreadCall(work, asyncio.get_running_loop())
@@ -93,7 +102,8 @@ class ToolThreads:
         """
         with self._changed:
             if not call.started:
-                self._waiting.remove(call)
+                with contextlib.suppress(ValueError):  # It was refused, and waits no more.
+                    self._waiting.remove(call)
                 return True
             if not call.ended:
                 self._leave(call)
@@ -107,10 +117,25 @@ class ToolThreads:
             self._changed.notify_all()
 
     def _start_thread(self) -> None:
-        """Start one more if somebody would have to wait, and there may be one more."""
-        if len(self._waiting) > self._idle and self._threads < self._threads_max:
-            self._threads += 1
+        """Start one more if somebody would have to wait, and there may be one more.
+
+        Where the system gives none, who waits has a turn in one of those that there are, if any.
+        """
+        if len(self._waiting) <= self._idle or self._threads >= self._threads_max:
+            return
+        try:
             threading.Thread(target=self._serve, name="milepost-tool", daemon=True).start()
+        except RuntimeError as error:
+            if self._threads <= len(self._stuck):
+                self._refuse_all(error)
+        else:
+            self._threads += 1
+
+    def _refuse_all(self, error: RuntimeError) -> None:
+        """Let nobody wait for a turn that never comes, nor have it after he has given up."""
+        while self._waiting:
+            why = f"there is no thread for synchronous tools: {error}"
+            self._waiting.popleft().refuse(ToolError(why, retryable=True))
 
     def _leave(self, call: ThreadCall) -> None:
         if len(self._left) >= self._threads_max:
