@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from milepost.core.agents import Agent, StopRule
@@ -42,7 +43,7 @@ from milepost.store.records import Claim, NewRun, Page, RunFilter
 from milepost.store.runs import RunRow
 from milepost.worker.sweeper import Sweeper
 from tests.runtime.tools import add
-from tests.runtime.workshop import AT_ONCE, TENANT, Held, Workshop, in_background, of
+from tests.runtime.workshop import AT_ONCE, TENANT, Held, Turns, Workshop, in_background, of
 
 ASK = calling(("agent:scribe", {"input": "Write it down."}))
 SCRIBE = Agent("agt_2", 1, "scribe", "test/model", metadata={"description": "Writes things down."})
@@ -350,6 +351,35 @@ async def test_a_run_that_ends_with_another_result_stops_its_children_at_once(
 
     assert (await shop.row(run_id)).status == "completed"
     assert (await shop.row((await child_of(shop, run_id)).id)).status == "cancelled"
+
+
+async def test_what_a_child_took_counts_although_its_call_was_skipped(
+    shop: Workshop, scribe: Agent
+) -> None:
+    both = calling(("agent:scribe", {"input": "Write it down."}), ("add", {"a": 1, "b": 2}))
+    agent = replace(shop.agent(add, stop_when=(StopRule("add"),)), tools=("agent:scribe", "add"))
+    first, then = Held(rest=both), Held(rest=saying("Fine."))
+    run = await shop.queue()
+    driven = await shop.driving(await shop.claim(), agent, shop.means(Turns(first, then), add))
+
+    async with in_background(driven):
+        await first.reached.wait()
+        message = {"message_id": "ste_1", "content": "Go on.", "images": [], "by": "ann"}
+        await shop.deliver(run.id, "steer", message, "steer")
+        await shop.seen(run.id, "steer.received")
+        first.go.set()
+        await then.reached.wait()
+        used = Usage(input_tokens=30, output_tokens=10)
+        await shop.go_on([saying("Written.", usage=used)], agent=scribe)
+        await shop.seen(run.id, "child_run.ended")
+        then.go.set()
+
+    log = await shop.log(run.id)
+    [ended] = of(log, ChildRunEnded)
+    assert (ended.status, ended.usage.input_tokens) == ("completed", 30)
+    assert [each.error.code for each in of(log, ToolCallFailed)] == ["skipped"]
+    outcome = orjson.loads((await shop.row(run.id)).outcome or "{}")
+    assert outcome["below"]["input_tokens"] == 30
 
 
 async def test_a_child_at_work_is_told_to_stop_when_its_parent_is_over(

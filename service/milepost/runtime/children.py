@@ -148,11 +148,9 @@ def events_of_child(said: Mapping[str, Any], state: State) -> Sequence[Event]:
     """Return the events of a letter in which a child says that it is over.
 
     A child may be over before its call says that there is one: its worker died in between, or has
-    not heard yet. It tells no second time, so that is said here.
+    not heard yet. It tells no second time, so that is said here. What a child has taken counts even
+    if nobody waits for its answer any more.
     """
-    call = state.calls.get(said["call_id"])
-    if call is None or call.call.kind != "agent" or call.status not in _UNANSWERED:
-        return ()
     outcome: Mapping[str, Any] = said["outcome"]
     ended = ChildRunEnded(
         said["call_id"],
@@ -162,6 +160,9 @@ def events_of_child(said: Mapping[str, Any], state: State) -> Sequence[Event]:
         usage_read(outcome.get("below") or {}),
         outcome.get("tool_calls", 0),
     )
+    call = state.calls.get(said["call_id"])
+    if call is None or call.call.kind != "agent" or call.status not in _UNANSWERED:
+        return (ended,) if said["run_id"] in state.open_children else ()
     told = (ended, _answer(said["call_id"], said["status"], outcome))
     if call.status is CallStatus.AWAITED:
         return told
