@@ -1,10 +1,13 @@
 """Rails in a row: what each of them sees, which one is the last, and what failing means."""
 
+import asyncio
+
 import pytest
 
 from milepost.core.guardrails import OnError, Place
 from milepost.core.json import Json
 from milepost.guardrails.passage import Passage, Post, Trigger, passage
+from milepost.guardrails.python_rails import rail
 from milepost.guardrails.verdicts import PASS, Block, Rewrite, Subject, Verdict, Warn
 
 
@@ -12,7 +15,7 @@ class Answering:
     """A rail that gives an answer, and keeps what it was asked."""
 
     def __init__(
-        self, answer: Verdict | Exception, name: str = "one", on_error: OnError = "block"
+        self, answer: Verdict | BaseException, name: str = "one", on_error: OnError = "block"
     ) -> None:
         self.name = name
         self.on_error: OnError = on_error
@@ -21,7 +24,7 @@ class Answering:
 
     async def check(self, subject: Subject) -> Verdict:
         self.seen.append(subject.value)
-        if isinstance(self._answer, Exception):
+        if isinstance(self._answer, BaseException):
             raise self._answer
         return self._answer
 
@@ -72,6 +75,48 @@ async def test_a_rail_that_fails_blocks_unless_it_is_to_be_passed_over(
     assert (past.blocked is not None) is blocks
     assert [trigger.action for trigger in past.triggers] == ["blocked" if blocks else "warned"]
     assert failed == ["one: a bug"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(2), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_a_rail_raises_is_its_failure_alone(error: BaseException) -> None:
+    past, failed = await taken(Post(Answering(error)))
+
+    assert past.blocked == Trigger("one", "blocked", "it failed, so nobody knows")
+    assert failed == [f"one: {error}"]
+
+
+async def test_what_is_no_verdict_is_a_failure() -> None:
+    silent = Answering(None)  # type: ignore[arg-type]  # that is the point
+
+    past, failed = await taken(Post(silent))
+
+    assert past.blocked is not None
+    assert failed == ["one: it answered None, which is no verdict"]
+
+
+async def test_a_cancellation_of_whoever_asks_is_no_failure() -> None:
+    @rail(on_error="pass")
+    async def slow(_: Subject) -> Verdict:
+        await asyncio.Event().wait()
+        return PASS
+
+    asking = asyncio.create_task(taken(Post(slow)))
+    await asyncio.sleep(0)
+    asking.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+@pytest.mark.parametrize("verdict", [Block("\udc80\0"), Warn("\udc80\0"), Rewrite("", "\udc80\0")])
+async def test_a_reason_can_be_stored_whatever_stands_in_it(verdict: Verdict) -> None:
+    past, _ = await taken(Post(Answering(verdict)))
+
+    assert [trigger.reason for trigger in past.triggers] == ["\N{REPLACEMENT CHARACTER}" * 2]
 
 
 @pytest.mark.parametrize(

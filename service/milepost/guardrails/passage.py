@@ -1,11 +1,12 @@
 """The rails of one place, one after the other."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from milepost.core.guardrails import OnError
-from milepost.core.json import Json, clean
+from milepost.core.json import Json, clean, clean_text
 from milepost.guardrails.verdicts import Block, Pass, Rail, Rewrite, Subject, Verdict, Warn
 
 
@@ -46,7 +47,7 @@ class Passage:
     triggers: list[Trigger] = field(default_factory=list)
 
 
-OnFailed = Callable[[str, Exception], None]
+OnFailed = Callable[[str, BaseException], None]
 
 
 async def passage(posts: Sequence[Post], subject: Subject, on_failed: OnFailed) -> Passage:
@@ -67,24 +68,41 @@ async def passage(posts: Sequence[Post], subject: Subject, on_failed: OnFailed) 
 
 
 async def _verdict(post: Post, subject: Subject, on_failed: OnFailed) -> Verdict:
+    """Return what the rail says. Only a cancellation of the task that this runs in gets through."""
     try:
         return _fitting(await post.rail.check(subject), subject)
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
         on_failed(post.rail.name, error)
         if (post.on_error or post.rail.on_error) == "pass":
             return Warn("it failed, and was passed over")
         return Block("it failed, so nobody knows")
 
 
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _fitting(verdict: Verdict, subject: Subject) -> Verdict:
-    """Return the verdict; raise `TypeError` for a value that cannot stand in the other's place."""
-    if not isinstance(verdict, Rewrite):
-        return verdict
-    value = clean(verdict.value)
-    if subject.place != "tool_results" and type(value) is not type(subject.value):
-        kinds = f"a {type(value).__name__} for a {type(subject.value).__name__}"
-        raise TypeError(f"at {subject.place} a rail may not put {kinds}")
-    return replace(verdict, value=value)
+    """Return the verdict in a form that can be stored.
+
+    Raises `TypeError` for what is none, and for a value that cannot stand in the other's place.
+    """
+    match verdict:
+        case Pass():
+            return verdict
+        case Block(reason) | Warn(reason):
+            return replace(verdict, reason=clean_text(str(reason)))
+        case Rewrite(given, reason):
+            value = clean(given)
+            if subject.place != "tool_results" and type(value) is not type(subject.value):
+                kinds = f"a {type(value).__name__} for a {type(subject.value).__name__}"
+                raise TypeError(f"at {subject.place} a rail may not put {kinds}")
+            return Rewrite(value, clean_text(str(reason)))
+        case _:
+            raise TypeError(f"it answered {verdict!r}, which is no verdict")
 
 
 def _take(taken: Passage, rail: str, verdict: Verdict) -> None:

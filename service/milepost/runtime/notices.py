@@ -45,7 +45,7 @@ def history_untold(run_id: str, model: str, why: str) -> None:
     _log.warning("a session was trimmed, not summarized", run=run_id, model=model, why=why)
 
 
-def guardrail_failed(error: Exception, run_id: str, guardrail: str) -> None:
+def guardrail_failed(error: BaseException, run_id: str, guardrail: str) -> None:
     """Tell that a guardrail could not judge; what becomes of its subject, the run's log says."""
     _log.warning("a guardrail failed", run=run_id, guardrail=guardrail, exception=_shown(error))
 

@@ -182,7 +182,7 @@ class Rails:
             run_id=claim.run_id,
         )
 
-    def _failed(self, rail: str, error: Exception) -> None:
+    def _failed(self, rail: str, error: BaseException) -> None:
         notices.guardrail_failed(error, self._claim.run_id, rail)
 
 
