@@ -14,6 +14,8 @@ from milepost.core.events import (
     ChildRunEnded,
     ChildRunStarted,
     Event,
+    Failure,
+    InputMessage,
     Output,
     RunCancelled,
     RunCompleted,
@@ -37,10 +39,12 @@ from milepost.runtime.definitions import encode_definition
 from milepost.runtime.drive import load
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports, ending
+from milepost.runtime.steering import letter_of
 from milepost.runtime.stored_children import StoredChildren
 from milepost.store import agents, runs, sessions
 from milepost.store.records import Claim, NewRun, Page, RunFilter
 from milepost.store.runs import RunRow
+from milepost.tools import tool
 from milepost.worker.sweeper import Sweeper
 from tests.runtime.tools import add
 from tests.runtime.workshop import AT_ONCE, TENANT, Held, Turns, Workshop, in_background, of
@@ -215,6 +219,54 @@ async def test_a_child_that_is_over_before_its_call_knows_of_it_is_heard_all_the
     assert of(log, RunCompleted)
 
 
+class Refused(Interrupted):
+    """Children that are queued, of which it is said late that they could not be started again."""
+
+    async def start(
+        self, effect: CallTool, seq: int, claim: Claim, agent: Agent, state: State
+    ) -> Event:
+        """Queue the run, and refuse it."""
+        await super().start(effect, seq, claim, agent, state)
+        return ToolCallFailed(effect.call.id, Failure("agent_not_found", "there is no such agent"))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_child_that_has_answered_is_not_refused_after_that(
+    shop: Workshop, scribe: Agent, *, beside: bool
+) -> None:
+    asked = [("agent:scribe", {"input": "Write it down."})]
+    gate = asyncio.Event()
+
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        await gate.wait()
+        return "seen"
+
+    first = calling(*asked, ("look", {})) if beside else calling(*asked)
+    agent = replace(shop.agent(), tools=("agent:scribe", "look"))
+    children, last = Refused(shop.ports), Held(rest=saying("It is written."))
+    run = await shop.queue()
+    model = Turns(Scripted([first]), last)
+    driven = await shop.driving(
+        await shop.claim(), agent, replace(shop.means(model, look), children=children)
+    )
+
+    async with in_background(driven):
+        await children.queued.wait()
+        await shop.go_on([saying("Written.")], agent=scribe)
+        await shop.seen(run.id, "child_run.ended")
+        if not beside:
+            await last.reached.wait()
+        children.go.set()
+        gate.set()
+        last.go.set()
+
+    log = await shop.log(run.id)
+    assert of(log, ToolCallFailed) == []
+    assert of(log, RunCompleted)
+
+
 async def test_a_child_that_is_over_before_its_dead_parents_worker_said_so_is_heard(
     shop: Workshop, scribe: Agent
 ) -> None:
@@ -364,8 +416,8 @@ async def test_what_a_child_took_counts_although_its_call_was_skipped(
 
     async with in_background(driven):
         await first.reached.wait()
-        message = {"message_id": "ste_1", "content": "Go on.", "images": [], "by": "ann"}
-        await shop.deliver(run.id, "steer", message, "steer")
+        said = letter_of(InputMessage("user", "Go on."), "ste_1", "ann")
+        await shop.deliver(run.id, "steer", orjson.loads(said), "steer")
         await shop.seen(run.id, "steer.received")
         first.go.set()
         await then.reached.wait()

@@ -20,6 +20,7 @@ from milepost.core.events import (
     RunResumed,
     RunRetrying,
     StoppedWork,
+    ToolCallFailed,
     ToolCallRequested,
 )
 from milepost.core.pending import TTL_S
@@ -289,7 +290,7 @@ class Drive:
         happened += await self._announced()
         for task, effect in works.items():
             if task.done() and not task.cancelled() and task.exception() is None:
-                events = self._stops.stopped(_news(task.result(), state), state)
+                events = self._stops.stopped(_news(effect, task.result(), state), state)
                 happened += self._journal.stamp(*events)
             elif told := self._told_of(effect, task, over_ms.get(task, clock())):
                 self._stopped[told.id] = told
@@ -395,7 +396,7 @@ class Drive:
                 self._broken = self._broken or error
             else:
                 state = self._journal.state
-                events = self._stops.stopped(_news(task.result(), state), state)
+                events = self._stops.stopped(_news(effect, task.result(), state), state)
                 happened += self._journal.stamp(*events)
         return happened
 
@@ -457,16 +458,14 @@ class Drive:
             await asyncio.wait(works, timeout=self._means.stop_s)
 
 
-def _news(events: Sequence[Event], state: State) -> list[Event]:
-    """Return the events without that of a child which is over: its letter has said it already."""
-    return [
-        event for event in events if not isinstance(event, ChildRunStarted) or _begins(event, state)
-    ]
-
-
-def _begins(event: ChildRunStarted, state: State) -> bool:
-    call = state.calls.get(event.call_id)
-    return call is not None and call.status is CallStatus.STARTED
+def _news(effect: Call, events: list[Event], state: State) -> list[Event]:
+    """Return the events without what became of a child that is over: its letter has said that."""
+    if not isinstance(effect, CallTool) or effect.call.kind != "agent":
+        return events
+    call = state.calls.get(effect.call.id)
+    if call is not None and call.status is CallStatus.STARTED:
+        return events
+    return [event for event in events if not isinstance(event, ChildRunStarted | ToolCallFailed)]
 
 
 def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
