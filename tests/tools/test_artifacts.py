@@ -77,6 +77,8 @@ def test_a_media_type_is_guessed_unless_it_is_said(given: dict[str, Any], mime_t
         ({"content": "x", "sha256": "0" * 64}, "leave it out"),
         ({"url": "https://a", "sha256": "zz"}, "64 hex digits"),
         ({"url": "https://a", "size": -1}, "no size of an artifact"),
+        ({"url": "https://a", "size": 1e6}, "1000000.0 is no size of an artifact"),
+        ({"url": "https://a", "size": True}, "no size of an artifact"),
         ({"content": "x", "mime_type": "text/html\r\nx: y"}, "no MIME type"),
         ({"content": "x", "mime_type": "text/schön"}, "no MIME type"),
         ({"content": "x", "filename": ""}, "1 to 200 characters"),

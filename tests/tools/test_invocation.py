@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass
@@ -186,6 +187,18 @@ async def test_a_tool_error_is_told_in_its_own_words(
 
     assert str(failure) == "book failed: the hotel is full"
     assert (failure.code, failure.retryable) == ("tool_failed", True)
+
+
+async def test_whether_a_tool_may_be_called_again_is_told_as_yes_or_no(
+    invoker: Invoker, context: ToolContext
+) -> None:
+    async def book() -> None:
+        may_pass: Any = re.search("full", "the hotel is full")
+        raise ToolError("the hotel is full", retryable=may_pass)
+
+    failure = await failure_of(invoker, book, context)
+
+    assert failure.retryable is True
 
 
 async def test_an_error_of_any_size_and_shape_can_be_told(

@@ -149,7 +149,7 @@ class ToolError(MilepostError):
 
     def __init__(self, message: str, *, code: str | None = None, retryable: bool = False) -> None:
         super().__init__(message, code=code)
-        self.retryable = retryable
+        self.retryable = bool(retryable)  # It is written down, and tools hand in anything.
 
 
 class ToolValidationError(ToolError):

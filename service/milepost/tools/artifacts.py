@@ -240,7 +240,7 @@ def _measured(content: bytes, sha256: str | None, size: int | None) -> tuple[str
 def _told(sha256: str | None, size: int | None) -> tuple[str | None, int | None]:
     if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise ToolError(f"{sha256!r} is no SHA-256; write 64 hex digits in lower case")
-    if size is not None and not 0 <= size <= _BYTES_MAX:
+    if size is not None and not (type(size) is int and 0 <= size <= _BYTES_MAX):
         raise ToolError(f"{size} is no size of an artifact; give its bytes")
     return sha256, size
 
