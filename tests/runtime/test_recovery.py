@@ -9,19 +9,25 @@ import pytest
 from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.errors import FencedError
 from milepost.core.events import (
+    Custom,
     MessageAborted,
     MessageCompleted,
+    RunRetrying,
     ToolCallCompleted,
+    ToolCallFailed,
     ToolCallInterrupted,
     ToolCallStarted,
 )
+from milepost.core.guardrails import Guardrails, PythonRail
 from milepost.core.repetition import ToolEffect
+from milepost.guardrails import Subject, rail
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.tools import ToolContext, tool
 from tests.runtime.workshop import (
     TIMEOUT_S,
     Held,
     Workshop,
+    in_background,
     of,
 )
 
@@ -225,3 +231,40 @@ async def test_a_blocked_thread_does_not_hold_up_the_others(shop: Workshop) -> N
     await shop.driven(model, meet)
 
     assert [message.content for message in model.requests[1].messages[-2:]] == ["met", "met"]
+
+
+async def test_a_call_that_ends_late_in_a_drain_is_made_again_and_has_not_failed(
+    shop: Workshop,
+) -> None:
+    begun, looked_at = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="read")
+    async def look(context: ToolContext) -> str:
+        """Look."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            context.emit("stopping")
+            await looked_at.wait()
+        return "seen"
+
+    @rail(name="slow")
+    async def slow(_: Subject) -> None:
+        looked_at.set()
+        for _turn in range(50):  # until the call is over
+            await asyncio.sleep(0)
+
+    agent = shop.agent(look, guardrails=Guardrails(tool_results=(PythonRail(name="slow"),)))
+    run = await shop.queue()
+    means = shop.means([calling(("look", {}))], look, rails={"slow": slow}, drain_s=0.02)
+    driven = await shop.driving(await shop.claim(), agent, means)
+
+    async with in_background(driven):
+        await begun.wait()
+        driven.drain()
+
+    log = await shop.log(run.id)
+    assert [each.name for each in of(log, Custom)] == ["stopping"]
+    assert of(log, ToolCallFailed) == []
+    assert of(log, RunRetrying) == [RunRetrying("drain")]

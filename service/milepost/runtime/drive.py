@@ -418,9 +418,10 @@ class Drive:
                 task.cancel()
         if self._works:
             await asyncio.wait(self._works, timeout=self._means.drain_s)
+        told = await self._announced()
         for task in [task for task in self._works if task.cancelled()]:
-            del self._works[task]
-        happened += [*(await self._announced()), *self._collect()]
+            del self._works[task]  # It was stopped by this, maybe only just now: it has not failed.
+        happened += [*told, *self._collect()]
         await self._stop_works()
         state = self._journal.state
         if state.open_message and not _closes(happened, state.open_message):
