@@ -276,6 +276,14 @@ async def test_one_process_at_a_time_looks_after_it(house: Household) -> None:
     assert (turns, later) == ([True, False], True)
 
 
+async def test_a_clock_that_once_ran_ahead_keeps_nobody_from_looking(house: Household) -> None:
+    ahead = await house.store.write(retention.take_turn(NOW_MS + 365 * DAY_MS, 60_000))
+    turns = [await house.store.write(retention.take_turn(NOW_MS, 60_000)) for _ in range(2)]
+    a_little = await house.store.write(retention.take_turn(NOW_MS - 1_000, 60_000))
+
+    assert (ahead, turns, a_little) == (True, [True, False], False)
+
+
 async def test_rules_that_were_read_before_a_change_are_refused(house: Household) -> None:
     before = await house.store.read(retention.get(TENANT))
     await house.rule(runs_ms=DAY_MS)

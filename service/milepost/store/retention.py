@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
 import orjson
-from sqlalchemy import delete, exists, select, update
+from sqlalchemy import delete, exists, or_, select, update
 from sqlalchemy.dialects import postgresql
 
 from milepost.core.errors import ConflictError
@@ -106,7 +106,7 @@ _TAKE_TURN = Statement(
     _turn.on_conflict_do_update(
         index_elements=[_M.tenant, _M.resource],
         set_={"through": _turn.excluded.through},
-        where=_M.through <= text("now"),
+        where=or_(_M.through <= text("now"), _M.through > text("too_far")),
     ).returning(_M.tenant)
 )
 _mark = postgresql.insert(schema.retention_marks).values(
@@ -269,8 +269,12 @@ def replace(before: RetentionRow, rules: Rules, now_ms: int) -> Work[RetentionRo
 
 
 def take_turn(now_ms: int, every_ms: int) -> Work[bool]:
-    """Say whether it is this process that looks for what is to go, once in so long a time."""
-    return bool((yield _TAKE_TURN(now=_moment(now_ms), until=_moment(now_ms + every_ms))))
+    """Say whether it is this process that looks for what is to go, once in so long a time.
+
+    A turn that lasts longer than two was taken by a clock that ran ahead: nobody waits for that.
+    """
+    until, too_far = _moment(now_ms + every_ms), _moment(now_ms + 2 * every_ms)
+    return bool((yield _TAKE_TURN(now=_moment(now_ms), until=until, too_far=too_far)))
 
 
 def _moment(time_ms: int) -> str:
