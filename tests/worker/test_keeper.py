@@ -1,8 +1,10 @@
 """What has been kept for long enough goes, with all that hangs on it, and nothing else does."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +12,13 @@ from milepost.core.errors import ConflictError
 from milepost.core.memories import Owner
 from milepost.store import batches, partitions, retention, schema, sessions
 from milepost.store.blobs import DirectoryBlobs
+from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.records import Change
+from milepost.store.removals import Removed, remove_runs
 from milepost.store.sessions import NewSession, SessionEdit
 from milepost.store.store import Store
+from milepost.store.work import Work
+from milepost.worker import keeper
 from tests.store.making import TENANT, a_finish, an_append, behind, held
 from tests.store.making_batches import a_batch, chunk
 from tests.store.making_memories import a_fact, remembered
@@ -230,7 +236,7 @@ async def test_a_session_that_was_given_more_time_meanwhile_stays(house: Househo
 
     more = await house.store.write(retention.remove_expired(TENANT, "ses_9", NOW_MS))
 
-    assert found == [(TENANT, "ses_9")]
+    assert found == [(TENANT, "ses_9", OLD_MS + DAY_MS)]
     assert not more
     assert await house.left(schema.sessions, id="ses_9") == 1
 
@@ -282,6 +288,73 @@ async def test_a_clock_that_once_ran_ahead_keeps_nobody_from_looking(house: Hous
     a_little = await house.store.write(retention.take_turn(NOW_MS - 1_000, 60_000))
 
     assert (ahead, turns, a_little) == (True, [True, False], False)
+
+
+async def test_a_session_that_cannot_be_erased_keeps_no_other(
+    house: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"ses_{number}" for number in range(3)]
+    for number, session_id in enumerate(ids):
+        brief = NewSession(session_id, TENANT, None, None, "{}", OLD_MS, ttl_ms=1_000)
+        await house.store.write(sessions.create(brief))
+        await house.change(schema.sessions, session_id, expires_ms=NOW_MS - 10 + number)
+    remove = retention.remove_expired
+
+    def removing(tenant: str, session_id: str, now_ms: int) -> Work[bool]:
+        if session_id == ids[0]:
+            raise DatabaseUnavailableError("it took too long")
+        return remove(tenant, session_id, now_ms)
+
+    monkeypatch.setattr(retention, "remove_expired", removing)
+
+    gone = await house.keeper.keep()
+
+    assert gone["sessions"] == 2
+    assert [await house.left(schema.sessions, id=each) for each in ids] == [1, 0, 0]
+
+
+async def test_a_session_whose_runs_cannot_be_erased_keeps_no_others(
+    house: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = [await ended(house.store, OLD_MS) for _ in range(2)]
+    first, other = sorted(claims, key=lambda claim: claim.session_id)
+    for claim in claims:
+        await house.change(schema.sessions, claim.session_id, keep_ms=10 * DAY_MS)
+    remove = retention.remove_kept
+
+    def removing(tenant: str, session_id: str, before_ms: int) -> Work[int]:
+        if session_id == first.session_id:
+            raise DatabaseUnavailableError("it took too long")
+        return remove(tenant, session_id, before_ms)
+
+    monkeypatch.setattr(retention, "remove_kept", removing)
+
+    gone = await house.keeper.keep()
+
+    assert gone["runs"] == 1
+    assert await house.left(schema.runs, id=other.run_id) == 0
+
+
+async def test_a_tenant_whose_runs_cannot_be_erased_keeps_no_others(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = household(store, tmp_path, kept_max_ms=30 * DAY_MS)
+    stuck = await ended(store, OLD_MS, a_run_of(OLD_MS, tenant="a tenant"))
+    other = await ended(store, OLD_MS)
+    remove = remove_runs
+
+    def removing(tenant: str, run_ids: Sequence[str], **how: Any) -> Work[Removed]:
+        if tenant == "a tenant":
+            raise DatabaseUnavailableError("it took too long")
+        return remove(tenant, run_ids, **how)
+
+    monkeypatch.setattr(keeper, "remove_runs", removing)
+
+    gone = await house.keeper.keep()
+
+    assert gone["runs"] == 1
+    assert await house.left(schema.runs, id=other.run_id) == 0
+    assert await house.left(schema.events, run_id=stuck.run_id) == 3
 
 
 async def test_rules_that_were_read_before_a_change_are_refused(house: Household) -> None:

@@ -6,10 +6,10 @@ Nothing here is erased that is not over. Whoever erases does so in transactions 
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import orjson
-from sqlalchemy import delete, exists, or_, select, update
+from sqlalchemy import and_, delete, exists, or_, select, update
 from sqlalchemy.dialects import postgresql
 
 from milepost.core.errors import ConflictError
@@ -190,14 +190,18 @@ _OLD_BATCHES = Statement(
 _fork = schema.sessions.alias("fork")
 _going_on = schema.runs.alias("going_on")
 _EXPIRED = Statement(
-    select(_S.tenant, _S.id)
+    select(_S.tenant, _S.id, _S.expires_ms)
     .where(
         _S.expires_ms.is_not(None),
         _S.expires_ms <= number("now_ms"),
+        or_(
+            _S.expires_ms > number("after_ms"),
+            and_(_S.expires_ms == number("after_ms"), _S.id > text("after_id")),
+        ),
         ~exists().where(_fork.c.forked_from == _S.id, _fork.c.forked_from.is_not(None)),
         ~exists().where(_going_on.c.session_id == _S.id, _going_on.c.ended_ms.is_(None)),
     )
-    .order_by(_S.expires_ms)
+    .order_by(_S.expires_ms, _S.id)
     .limit(SESSIONS_MAX)
 )
 _STILL_EXPIRED = Statement(
@@ -365,9 +369,22 @@ def remove_batches(tenant: str, after: str, before_ms: int) -> Work[tuple[int, s
     return len(found), found[-1] if len(found) == BATCHES_MAX else None
 
 
-def expired(now_ms: int) -> Work[list[tuple[str, str]]]:
-    """Return tenant and id of sessions whose time is over, which nothing goes on from."""
-    return [(tenant, session_id) for tenant, session_id in (yield _EXPIRED(now_ms=now_ms))]
+class Expired(NamedTuple):
+    """A session whose time was over at `expires_ms`."""
+
+    tenant: str
+    session_id: str
+    expires_ms: int
+
+
+def expired(now_ms: int, behind: Expired | None = None) -> Work[list[Expired]]:
+    """Return sessions whose time is over, which nothing goes on from, the first to expire first.
+
+    So many at a time: there may be more behind the last of them.
+    """
+    after_ms, after_id = (behind.expires_ms, behind.session_id) if behind else (-1, "")
+    found = yield _EXPIRED(now_ms=now_ms, after_ms=after_ms, after_id=after_id)
+    return [Expired(*row) for row in found]
 
 
 def remove_expired(tenant: str, session_id: str, now_ms: int) -> Work[bool]:

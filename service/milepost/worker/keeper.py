@@ -15,7 +15,7 @@ from milepost.runtime.journal import Ports
 from milepost.store import partitions, retention
 from milepost.store.partitions import Partition
 from milepost.store.removals import remove_runs
-from milepost.store.retention import RetentionRow, Wearing
+from milepost.store.retention import Expired, RetentionRow, Wearing
 from milepost.store.work import Work
 from milepost.telemetry.logs import logger
 from milepost.worker.turns import take_turn
@@ -58,20 +58,28 @@ class Keeper:
         return gone
 
     async def _keep_sessions(self) -> Counter[str]:
-        """Erase the sessions whose time is over."""
+        """Erase the sessions whose time is over.
+
+        All are looked at: those that cannot be erased would else hide the ones behind them.
+        """
         now, gone = self._ports.clock(), 0
+        behind: Expired | None = None
         for _ in range(PAGES_MAX):
-            page = await self._read(retention.expired(now))
-            closed = 0
-            for tenant, session_id in page:
-                for _ in range(PAGES_MAX):
-                    if not await self._write(retention.remove_expired(tenant, session_id, now)):
-                        break
-                closed += not await self._read(retention.is_there(tenant, session_id))
-            gone += closed
-            if len(page) < retention.SESSIONS_MAX or not closed:
+            page = await self._read(retention.expired(now, behind))
+            for each in page:
+                gone += await take_turn(self._keep_session(each, now), False, self._log)
+            if len(page) < retention.SESSIONS_MAX:
                 break
+            behind = page[-1]
         return Counter(sessions=gone)
+
+    async def _keep_session(self, over: Expired, now: int) -> bool:
+        """Erase a session whose time is over; return whether it is gone."""
+        tenant, session_id, _ = over
+        for _ in range(PAGES_MAX):
+            if not await self._write(retention.remove_expired(tenant, session_id, now)):
+                break
+        return not await self._read(retention.is_there(tenant, session_id))
 
     async def _keep_terms(self) -> Counter[str]:
         """Erase the runs of sessions that say how long these are kept."""
@@ -79,16 +87,21 @@ class Keeper:
         for _ in range(PAGES_MAX):
             page = await self._read(retention.keeping(after))
             for session_id, tenant, keep_ms in page:
-                before = self._ports.clock() - keep_ms
-                for _ in range(PAGES_MAX):
-                    removed = await self._write(retention.remove_kept(tenant, session_id, before))
-                    gone += removed
-                    if not removed:
-                        break
+                gone += await take_turn(self._keep_term(tenant, session_id, keep_ms), 0, self._log)
             if len(page) < retention.SESSIONS_MAX:
                 break
             after = page[-1][0]
         return Counter(runs=gone)
+
+    async def _keep_term(self, tenant: str, session_id: str, keep_ms: int) -> int:
+        """Erase a session's runs that were kept as long as it says; return how many."""
+        before, gone = self._ports.clock() - keep_ms, 0
+        for _ in range(PAGES_MAX):
+            removed = await self._write(retention.remove_kept(tenant, session_id, before))
+            gone += removed
+            if not removed:
+                break
+        return gone
 
     async def _keep_tenants(self) -> Counter[str]:
         """Erase what tenants want to be kept no longer."""
@@ -171,12 +184,14 @@ class Keeper:
             page = await self._read(retention.due_of_all(after, before_ms))
             for tenant, theirs in groupby(sorted(page, key=_tenant_of), key=_tenant_of):
                 run_ids = [run_id for run_id, _ in theirs]
-                removed = await self._write(remove_runs(tenant, run_ids, past=past))
-                gone += len(removed.gone)
+                gone += await take_turn(self._remove(tenant, run_ids, past), 0, self._log)
             if len(page) < retention.RUNS_MAX:
                 break
             after = page[-1][0]
         return gone
+
+    async def _remove(self, tenant: str, run_ids: list[str], past: list[Partition]) -> int:
+        return len((await self._write(remove_runs(tenant, run_ids, past=past))).gone)
 
     async def _read(self, work: Work[T]) -> T:
         return await self._ports.store.read(work)
