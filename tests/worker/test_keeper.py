@@ -177,6 +177,26 @@ async def test_a_log_may_go_before_its_run(house: Household) -> None:
     assert await house.left(schema.events, run_id=new.run_id) == 3
 
 
+async def test_a_run_that_goes_on_hides_no_logs_behind_it_however_many(
+    house: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "PAGES_MAX", 2)
+    monkeypatch.setattr(retention, "LOOKS_MAX", 2)
+    waiting = await waits(house.store, OLD_MS)
+    for after_ms in range(1, 6):
+        await ended(house.store, OLD_MS + after_ms)
+    await house.rule(events_ms=30 * DAY_MS)
+
+    gone = [(await house.keeper.keep())["events"] for _ in range(3)]
+
+    assert gone == [9, 6, 0]
+    assert await house.left(schema.events) == 3
+    late = await ended(house.store, OLD_MS + 3)
+    assert (await house.keeper.keep())["events"] == 3
+    assert await house.left(schema.events, run_id=late.run_id) == 0
+    assert await house.left(schema.events, run_id=waiting.run_id) == 3
+
+
 async def test_a_log_that_went_on_longer_goes_later(house: Household) -> None:
     claim = await held(house.store, a_run_of(OLD_MS))
     await ended(house.store, OLD_MS + 1)

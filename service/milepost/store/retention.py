@@ -139,7 +139,7 @@ _LOOK = Statement(
     select(_R.id, _is_due & ~_unread)
     .where(_R.tenant == text("tenant"), _stretch)
     .order_by(_R.id)
-    .limit(LOOKS_MAX)
+    .limit(number("limit"))
 )
 _worn = rows("worn", "id")
 _worn_ids = select(_worn.c.id).scalar_subquery()
@@ -321,7 +321,8 @@ def wear(
     if after is None:
         marked = yield _MARKED(tenant=tenant, resource=resource)
         after = marked[0][0] if marked else ""
-    seen = yield _LOOK(tenant=tenant, after=after, until=first_id(before_ms), before_ms=before_ms)
+    stretch = {"after": after, "until": first_id(before_ms), "limit": LOOKS_MAX}
+    seen = yield _LOOK(tenant=tenant, **stretch, before_ms=before_ms)
     due = [run_id for run_id, is_due in seen if is_due]
     gone = (yield from _worn_off(tenant, resource, due)) if due else 0
     first_kept = next((run_id for run_id, is_due in seen if not is_due), None)

@@ -35,6 +35,7 @@ class Keeper:
         self._ports = ports
         self._kept_max_ms = kept_max_ms
         self._keep_s = keep_s
+        self._places: dict[tuple[str, Wearing], str] = {}
         self._log = logger("keeper")
 
     async def run(self) -> None:
@@ -149,7 +150,13 @@ class Keeper:
         return gone
 
     async def _wear(self, tenant: str, resource: Wearing, before_ms: int) -> int:
-        after, solid, gone = None, True, 0
+        """Erase a part of the tenant's runs; return how much is gone.
+
+        Where a run that goes on keeps the mark back, a turn may end before it has come to all that
+        are behind it: the next one in this process goes on there.
+        """
+        after = self._places.pop((tenant, resource), None)
+        solid, gone = after is None, 0
         for _ in range(PAGES_MAX):
             worn = await self._write(
                 retention.wear(tenant, resource, after, before_ms, solid=solid)
@@ -157,6 +164,8 @@ class Keeper:
             after, solid, gone = worn.after, worn.solid, gone + worn.gone
             if after is None:
                 break
+        if after is not None:
+            self._places[tenant, resource] = after
         return gone
 
     async def _forget(self, tenant: str, before_ms: int) -> int:
