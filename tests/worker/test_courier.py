@@ -126,6 +126,24 @@ async def test_what_fails_is_sent_again_under_the_same_id_until_it_is_dead(
     assert await turn(courier) == []
 
 
+async def test_webhooks_that_take_long_hide_no_others_however_many(
+    desk: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_deliveries, "READY_MAX", 2)
+    monkeypatch.setattr(couriers, "IN_FLIGHT_TENANT_MAX", 1)
+    for number in range(2):
+        await hooked(desk.store, id=f"whk_{number}")
+    other = await hooked(desk.store, id="whk_2", tenant="globex")
+    for run_id in ("run_1", "run_2"):
+        await put(desk.store, run_id=run_id)
+    await put(desk.store, tenant="globex", run_id="run_3")
+    courier = desk.courier()
+
+    taken = [await courier.take() for _ in range(3)]
+
+    assert other.id in [row.webhook_id for rows in taken for row in rows]
+
+
 async def test_what_came_of_sending_is_counted_when_it_is_written_down(
     desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,11 +123,13 @@ _READY = Statement(
         .limit(1)
         .scalar_subquery()
         .is_not(None),
+        _W.id > text("after"),
         _W.enabled == 1,
         exists().where(_D.webhook_id == _W.id, _pending, _D.due_ms <= number("now_ms")),
         _W.id.not_in(select(_busy.c.webhook_id)),
     )
-    .limit(READY_MAX)
+    .order_by(_W.id)
+    .limit(number("limit"))
 )
 _pick = (
     select(_D.id)
@@ -250,10 +252,16 @@ def _add(made: list[DeliveryRow]) -> Work[int]:
     return sum(row["status"] == "dead" for row in added)
 
 
-def ready(busy: Iterable[str], now_ms: int) -> Work[list[Ready]]:
-    """Return the webhooks that something is due for, but for those that are `busy`."""
+def ready(busy: Iterable[str], now_ms: int, after: str = "") -> Work[list[Ready]]:
+    """Return the webhooks that something is due for, but for those that are `busy`.
+
+    They are `READY_MAX` at most, of those behind `after`: there may be more behind the last.
+    """
     found = yield _READY(
-        now_ms=now_ms, busy=rows_of({"webhook_id": webhook_id} for webhook_id in busy)
+        now_ms=now_ms,
+        busy=rows_of({"webhook_id": webhook_id} for webhook_id in busy),
+        after=after,
+        limit=READY_MAX,
     )
     return [Ready(*row) for row in found]
 

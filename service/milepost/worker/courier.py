@@ -72,6 +72,7 @@ class Courier:
         self._chance = chance
         self._to_webhook: Counter[str] = Counter()
         self._of_tenant: Counter[str] = Counter()
+        self._behind = ""
         self._log = logger("webhooks")
 
     async def run(self) -> None:
@@ -120,9 +121,16 @@ class Courier:
             self._of_tenant -= Counter({row.tenant: 1})
 
     async def _wanted(self) -> dict[str, int]:
-        """Return how many deliveries of each webhook there is room for."""
+        """Return how many deliveries of each webhook there is room for.
+
+        Where something is due for more than are looked at together, the next look goes on there:
+        many that take long would else hide those behind them.
+        """
         busy = [each for each, count in self._to_webhook.items() if count >= IN_FLIGHT_WEBHOOK_MAX]
-        found = await self._ports.store.read(webhook_deliveries.ready(busy, self._ports.clock()))
+        look = webhook_deliveries.ready(busy, self._ports.clock(), self._behind)
+        found = await self._ports.store.read(look)
+        there_may_be_more = len(found) == webhook_deliveries.READY_MAX
+        self._behind = found[-1].webhook_id if there_may_be_more else ""
         random.shuffle(found)  # Where room is scarce, none is always the first.
         room, of_tenant = IN_FLIGHT_MAX - self._of_tenant.total(), Counter(self._of_tenant)
         wanted: dict[str, int] = {}
