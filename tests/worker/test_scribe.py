@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import orjson
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from milepost.core.agents import Agent, Extract, Memory, Remembered
 from milepost.core.errors import ProviderError
@@ -110,6 +110,12 @@ async def readers(shop: Workshop, run: NewRun) -> list[RunRow]:
 
 async def waiting(store: Store) -> list[str]:
     return [row.run_id for row in await store.read(recollections.waiting(100))]
+
+
+def garbled(run_id: str) -> Work[None]:
+    """Make the run's log one that nobody can read."""
+    table = schema.events
+    yield Statement(update(table).where(table.c.run_id == run_id).values(data="{"))()
 
 
 async def test_a_run_is_read_once_it_has_answered_and_what_it_teaches_is_kept(
@@ -529,6 +535,20 @@ async def test_a_run_that_waited_for_a_day_is_not_read_any_more(
     assert await scribe.tend() == 1
 
     assert await readers(shop, run) == []
+    assert await waiting(shop.store) == []
+
+
+async def test_a_run_whose_log_cannot_be_read_waits_for_a_day_and_no_longer(
+    shop: Workshop, scribe: Scribe
+) -> None:
+    run = await answered(shop)
+    await shop.store.write(garbled(run.id))
+
+    assert await scribe.tend() == 0
+    assert await waiting(shop.store) == [run.id]
+    shop.clock.ahead_ms += GIVE_UP_MS + 60_000
+
+    assert await scribe.tend() == 1
     assert await waiting(shop.store) == []
 
 

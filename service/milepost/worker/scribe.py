@@ -59,8 +59,10 @@ class Scribe:
     async def _read(self, row: RecollectionRow) -> bool:
         """Let a memory run read this one; say whether nobody has to look at it again."""
         store, now_ms = self._ports.store, self._ports.clock()
-        wanted = await self._wanted(row)
-        if wanted is None or now_ms - row.created_ms > GIVE_UP_MS:
+        # Age comes first: what cannot even be looked at must not stand before the others for good.
+        is_old = now_ms - row.created_ms > GIVE_UP_MS
+        wanted = None if is_old else await self._wanted(row)
+        if wanted is None:
             await store.write(recollections.drop(row))
             return True
         try:
