@@ -46,6 +46,22 @@ async def test_each_webhook_gets_what_it_wants(store: Store) -> None:
     assert not await store.read(outbox.waits())
 
 
+async def test_what_is_said_again_after_it_was_taken_out_is_told_once_and_stops_nothing(
+    store: Store,
+) -> None:
+    row = await hooked(store)
+    await put(store)
+    await store.write(webhook_deliveries.fan_out(NOW_MS))
+    await put(store)
+    await put(store, data='{"another":"one"}')
+
+    await store.write(webhook_deliveries.fan_out(NOW_MS))
+
+    told = [each.data for each in await deliveries(store, row)]
+    assert sorted(map(str, told)) == ['{"another":"one"}', "{}"]
+    assert not await store.read(outbox.waits())
+
+
 async def test_a_webhook_gets_nothing_that_happened_before_it_was_there(store: Store) -> None:
     await hooked(store)
     await put(store)
