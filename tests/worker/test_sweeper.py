@@ -164,6 +164,19 @@ async def test_a_run_that_nobody_took_expires_at_its_deadline(
     assert await shop.types(run.id) == ["run.queued", "run.expired"]
 
 
+async def test_many_runs_that_cannot_be_ended_hide_none_behind_them(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    for number in range(DUE_MAX):
+        broken = await shop.queue(deadline_ms=1 + number // 2)
+        await shop.store.write(broken_log(broken.id))
+    sound = await shop.queue(deadline_ms=DUE_MAX)
+
+    await sweeper.tick()
+
+    assert (await shop.row(sound.id)).status == "expired"
+
+
 async def test_a_run_whose_log_cannot_be_read_keeps_no_other_from_its_deadline(
     shop: Workshop, sweeper: Sweeper
 ) -> None:

@@ -1,5 +1,6 @@
 """Runs from the outside: finding them, and what is done to one that no worker holds."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import case, func, insert, null, or_, select, true, update
@@ -11,6 +12,7 @@ from milepost.store.dialect import (
     insert_new,
     now_ms,
     number,
+    rows,
     rows_of,
     text,
     word,
@@ -320,6 +322,7 @@ class StaleError(ConflictError):
     retryable = True
 
 
+_seen = rows("seen", "id")
 _DUE = Statement(
     select(*COLUMNS)
     .where(
@@ -327,6 +330,7 @@ _DUE = Statement(
         _R.status.not_in(words(schema.ENDED)),
         # Who drives a run ends it at its deadline; it would only stand before the others here.
         or_(_R.status != word("running"), _R.cancel_ms.is_not(None)),
+        _R.id.not_in(select(_seen.c.id)),
     )
     .order_by(_R.wake_at_ms)
     .limit(number("limit"))
@@ -344,9 +348,12 @@ _PROMOTE_SCHEDULED = Statement(
 )
 
 
-def due(now_ms: int, limit: int) -> Work[list[RunRow]]:
-    """Return runs for which a time has come: to start, to expire, or to be cancelled by force."""
-    found = yield _DUE(now_ms=now_ms, limit=limit)
+def due(now_ms: int, limit: int, seen: Iterable[str] = ()) -> Work[list[RunRow]]:
+    """Return runs for which a time has come: to start, to expire, or to be cancelled by force.
+
+    But for those that were `seen`: one that nothing can be done with stays due.
+    """
+    found = yield _DUE(now_ms=now_ms, limit=limit, seen=rows_of({"id": run_id} for run_id in seen))
     return [RunRow(*row) for row in found]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -99,13 +99,18 @@ class Sweeper:
         return stranded
 
     async def tick(self) -> None:
-        """Do what is due, a page at a time."""
+        """Do what is due, a page at a time.
+
+        Nothing is looked at twice: what cannot be done would else hide what is due behind it.
+        """
         now = self._ports.clock()
+        seen: list[str] = []
         for _ in range(PAGES_MAX):
             expired = await self._expire(now)
             reminded = await self._remind(now)
-            acted = await self._act_on_due(now)
-            if max(expired, reminded, acted) < DUE_MAX:
+            acted = await self._act_on_due(now, seen)
+            seen += acted
+            if max(expired, reminded, len(acted)) < DUE_MAX:
                 break
 
     async def reunite(self) -> None:
@@ -170,12 +175,12 @@ class Sweeper:
             self._ports.hub.chime(OUTBOX_BELL)
         return len(reminded)
 
-    async def _act_on_due(self, now: int) -> int:
-        """Do what runs are due for; return how many there were."""
-        due = await self._ports.store.read(runs.due(now, DUE_MAX))
+    async def _act_on_due(self, now: int, seen: Sequence[str]) -> list[str]:
+        """Do what runs are due for, but for those that were seen; return which there were."""
+        due = await self._ports.store.read(runs.due(now, DUE_MAX, seen))
         for row in due:
             await take_turn(self._act(row, now), None, self._log)
-        return len(due)
+        return [row.id for row in due]
 
     async def _act(self, row: RunRow, now: int) -> None:
         with suppress(StaleError):  # Somebody else was faster.
