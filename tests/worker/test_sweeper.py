@@ -1,6 +1,7 @@
 """What time brings, done by whoever comes first."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -175,6 +176,19 @@ async def test_many_runs_that_cannot_be_ended_hide_none_behind_them(
     await sweeper.tick()
 
     assert (await shop.row(sound.id)).status == "expired"
+
+
+async def test_many_children_that_cannot_be_ended_hide_none_behind_them(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    below: dict[str, Any] = {"parent_run_id": "run_gone", "parent_call_id": "call_1"}
+    for _ in range(DUE_MAX):
+        await shop.store.write(broken_log((await shop.queue(**below)).id))
+    sound = [await shop.queue(**below) for _ in range(2)]
+
+    await sweeper.reunite()
+
+    assert {(await shop.row(run.id)).status for run in sound} == {"cancelled"}
 
 
 async def test_a_run_whose_log_cannot_be_read_keeps_no_other_from_its_deadline(

@@ -1,6 +1,6 @@
 """Runs that other runs have started: which of them are over, and which have nobody left."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -31,6 +31,7 @@ _OPEN = Statement(
     )
     .order_by(_R.id)
 )
+_seen = rows("seen", "id")
 _ORPHANS = Statement(
     select(_R.tenant, _R.id)
     .where(
@@ -41,6 +42,7 @@ _ORPHANS = Statement(
         ~exists().where(
             _parent.c.id == _R.parent_run_id, _parent.c.status.not_in(words(schema.ENDED))
         ),
+        _R.id.not_in(select(_seen.c.id)),
     )
     .limit(number("limit"))
 )
@@ -109,9 +111,12 @@ def open_of(tenant: str, run_id: str) -> Work[list[str]]:
     return [child_id for (child_id,) in found]
 
 
-def orphans(limit: int) -> Work[list[tuple[str, str]]]:
-    """Return tenant and id of runs whose parent is over, and which nobody has told to stop."""
-    found = yield _ORPHANS(limit=limit)
+def orphans(limit: int, seen: Iterable[str] = ()) -> Work[list[tuple[str, str]]]:
+    """Return tenant and id of runs whose parent is over, and which nobody has told to stop.
+
+    But for those that were `seen`: one that cannot be stopped stays what it is.
+    """
+    found = yield _ORPHANS(limit=limit, seen=rows_of({"id": run_id} for run_id in seen))
     return [(tenant, run_id) for tenant, run_id in found]
 
 

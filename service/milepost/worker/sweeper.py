@@ -120,8 +120,14 @@ class Sweeper:
         """
         for child in await self._ports.store.read(children.untold(DUE_MAX)):
             await take_turn(tell(self._ports, child), None, self._log)
-        for tenant, run_id in await self._ports.store.read(children.orphans(DUE_MAX)):
-            await take_turn(cancel_child(self._ports, tenant, run_id), None, self._log)
+        seen: list[str] = []
+        for _ in range(PAGES_MAX):
+            found = await self._ports.store.read(children.orphans(DUE_MAX, seen))
+            for tenant, run_id in found:
+                await take_turn(cancel_child(self._ports, tenant, run_id), None, self._log)
+            if len(found) < DUE_MAX:
+                break
+            seen += [run_id for _, run_id in found]
 
     async def free(self) -> int:
         """Give back what dead workers had reserved of budgets; return how much that was.
