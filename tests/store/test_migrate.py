@@ -323,7 +323,8 @@ def test_a_step_that_waits_for_a_lock_lets_others_pass_and_is_tried_again(
 
 def await_one_that_waits(connection: psycopg.Connection[Any]) -> None:
     """Return once somebody waits for a lock on the log."""
-    waits = "SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+    waits = """SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+        WHERE datname = current_database() AND NOT granted AND mode = 'AccessExclusiveLock'"""
     while not connection.execute(waits).fetchall():
         time.sleep(0.01)
 

@@ -39,6 +39,9 @@ SETTINGS = Statement(
         func.current_setting("enable_seqscan"),
     )
 )
+# Of this database alone: other tests migrate theirs.
+LOCKS = """SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+WHERE datname = current_database() AND locktype = 'advisory'"""
 PREPARED = Statement(select(func.count()).select_from(text("pg_prepared_statements")))
 
 
@@ -168,8 +171,8 @@ async def test_several_migrate_at_once_and_leave_no_lock(postgres_url: str) -> N
 
         assert pooler.transactions > 3
         assert pooler.lent == 0
-        with psycopg.connect(postgres_url) as connection:
-            locks = connection.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'")
+        with psycopg.connect(named(postgres_url, name)) as connection:
+            locks = connection.execute(LOCKS)
             assert locks.fetchall() == []
 
 
