@@ -74,7 +74,7 @@ async def test_the_stream_says_who_speaks_instead_of_whom_before_the_first_word(
 
     assert deltas == [
         FellBack("v1/m1", "v3/m3", "provider_overloaded", "busy"),
-        FellBack("v2/m2", "v3/m3", "provider_timeout", "late"),
+        FellBack("v2/m2", "v3/m3", "provider_timeout", "late", at_work=True),
         TextDelta("Hello"),
         Finished("stop"),
     ]

@@ -36,6 +36,7 @@ from milepost.core.model import (
     TextDelta,
 )
 from milepost.core.usage import Usage
+from milepost.providers.fallback import Fallback
 from milepost.providers.scripted import Script, Scripted, calling, saying
 from milepost.runtime.calls import CALLS_PER_STEP_MAX
 from milepost.tools import ToolContext, tool
@@ -631,3 +632,26 @@ async def test_who_answered_instead_is_told_and_paid(shop: Workshop) -> None:
     assert fell.error.code == "provider_overloaded"
     assert message.answered_by == "openai/gpt-5-mini"
     assert message.usage.cost_nanos > 0, "the model that answered has a price"
+
+
+async def test_models_that_fell_silent_before_another_one_answered_may_be_billed(
+    shop: Workshop,
+) -> None:
+    asked: list[Script] = [SILENT, BUSY, CUT, saying("Good day.")]
+    model = Fallback([(f"v/{n}", Scripted([each])) for n, each in enumerate(asked)])
+
+    log = await shop.log(await shop.driven(model))
+
+    [message] = of(log, MessageCompleted)
+    assert (message.usage.model_calls, message.usage.unknown_calls) == (1, 2)
+
+
+async def test_of_models_none_of_which_answered_each_that_fell_silent_may_be_billed(
+    shop: Workshop,
+) -> None:
+    asked = (SILENT, CUT, BUSY)
+    model = Fallback([(f"v/{n}", Scripted([each] * 9)) for n, each in enumerate(asked)])
+
+    log = await shop.log(await shop.driven(model))
+
+    assert {message.usage for message in of(log, MessageAborted)} == {Usage(unknown_calls=2)}

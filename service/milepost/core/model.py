@@ -122,13 +122,15 @@ class CacheHit:
 class FellBack:
     """The model called `failed` gave no reply; what follows is the one called `chosen`.
 
-    Both are `<provider>/<model>`. It comes before all that `chosen` says.
+    Both are `<provider>/<model>`. It comes before all that `chosen` says. If `at_work`, the vendor
+    of `failed` may bill what it did, and told nobody how much that was.
     """
 
     failed: str
     chosen: str
     code: str
     message: str
+    at_work: bool = False
 
 
 Delta = (

@@ -36,6 +36,7 @@ class Assembly:
         self._finished: Finished | None = None
         self._cached = False
         self._sealed: list[Sealed] = []
+        self.unknown_calls = 0  # Of those who gave no reply: they may be billed.
 
     def feed(self, delta: Delta) -> None:
         """Take the next delta. Raises `ProviderError` when the reply outgrows its bounds."""
@@ -58,7 +59,7 @@ class Assembly:
             case CacheHit():
                 self._cached = True
             case FellBack():
-                pass  # Says who speaks, and is no part of what is said.
+                self.unknown_calls += delta.at_work
 
     def reply(self) -> Reply:
         """Return the whole reply. Raises `ProviderError` when the stream ended before its end."""
@@ -74,7 +75,9 @@ class Assembly:
             reasoning="".join(self._reasoning),
             calls=tuple(self._calls[index].requested() for index in sorted(self._calls)),
             finish_reason=self._finished.reason,
-            usage=self._usage,
+            usage=self._usage
+            if self._cached
+            else self._usage + Usage(unknown_calls=self.unknown_calls),
             response_id=self._finished.response_id,
             model=self._finished.model,
             cached=self._cached,

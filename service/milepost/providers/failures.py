@@ -10,6 +10,7 @@ import orjson
 from milepost.core.errors import ProviderError
 
 STREAM_CUT = "provider_stream_cut"
+_AT_WORK = frozenset({STREAM_CUT, "provider_timeout"})
 
 DETAIL_CHARS_MAX = 300
 RETRY_AFTER_S_MAX = 3600.0
@@ -69,6 +70,14 @@ _OUT_OF_MONEY = {
 }
 # Google says 400 to a key that it does not know.
 _BAD_KEY = "API_KEY_INVALID"
+
+
+def was_at_work(error: ProviderError) -> bool:
+    """Say whether the vendor may have been at work when a call failed, and bills it.
+
+    One that was not reached, or that refused the request, bills nothing.
+    """
+    return error.code in _AT_WORK and error.status is None
 
 
 class Failures:

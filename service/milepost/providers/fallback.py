@@ -6,6 +6,7 @@ from dataclasses import replace
 from milepost.core.errors import ConfigurationError, ProviderError
 from milepost.core.model import Delta, FellBack, ModelRequest, Provider
 from milepost.providers.closing import closing
+from milepost.providers.failures import was_at_work
 from milepost.providers.opening import opening
 from milepost.providers.trouble import CIRCUIT_OPEN, in_trouble
 
@@ -49,7 +50,7 @@ class Fallback:
                     failed.append((name, error))
                     continue
                 for other, why in failed:
-                    yield FellBack(other, name, why.code, str(why))
+                    yield FellBack(other, name, why.code, str(why), was_at_work(why))
                 for delta in opened:
                     yield delta
                 async for delta in deltas:
@@ -80,4 +81,5 @@ def _exhausted(failed: list[tuple[str, ProviderError]]) -> ProviderError:
         retryable=bool(waits_s),
         retry_after_s=min(waits_s, default=0) or None,
         status=asked[-1].status,
+        unknown_calls=sum(map(was_at_work, errors)),
     )

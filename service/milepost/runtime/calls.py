@@ -40,7 +40,7 @@ from milepost.live.hub import Hub
 from milepost.live.writer import LiveWriter
 from milepost.providers.assemble import Assembly
 from milepost.providers.closing import closing
-from milepost.providers.failures import STREAM_CUT
+from milepost.providers.failures import was_at_work
 from milepost.providers.pricing import Pricing
 from milepost.runtime import notices
 from milepost.runtime.clock import Clock
@@ -59,8 +59,6 @@ TOO_MANY = Failure(
 # has refused it.
 Invoke = Callable[..., Awaitable[Outcome]]
 """Calls a tool, as `Invoker.call` does."""
-
-_AT_WORK = frozenset({STREAM_CUT, "provider_timeout"})
 
 
 class ModelCall:
@@ -108,6 +106,7 @@ class ModelCall:
             ):
                 async for delta in deltas:
                     if isinstance(delta, FellBack):
+                        assembly.feed(delta)
                         self._fall_back(delta)
                         continue
                     if first_ms is None:
@@ -126,6 +125,7 @@ class ModelCall:
         except ProviderError as error:
             failure = _failure(error)
             usage = usage_of_failure(error, spoken=first_ms is not None)
+            usage += Usage(unknown_calls=assembly.unknown_calls)
             return [*self._fallen, MessageAborted(message_id, failure.message, failure, usage)]
         finally:
             text.close()
@@ -231,12 +231,10 @@ def priced(reply: Reply, pricing: Pricing, model: str) -> Usage:
 
 
 def usage_of_failure(error: ProviderError, *, spoken: bool) -> Usage:
-    """Return what a call took that came to nothing: nobody knows, once its vendor was at work.
-
-    A vendor that was not reached, or that refused the request, bills nothing.
-    """
-    at_work = spoken or (error.code in _AT_WORK and error.status is None)
-    return UNKNOWN if at_work else Usage()
+    """Return what a call took that came to nothing: nobody knows, once its vendor was at work."""
+    if error.unknown_calls is not None:
+        return Usage(unknown_calls=error.unknown_calls)
+    return UNKNOWN if spoken or was_at_work(error) else Usage()
 
 
 def _parsed(text: str) -> tuple[dict[str, Json], str | None]:
