@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from milepost.store.address import PostgresAddress, SqliteAddress
 from milepost.store.migrate import migrate
@@ -19,6 +20,11 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("no_authority.pem"))
 # What a shell runs in the background ignores interrupts, and so would all that tests start from it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# A machine that has much to do makes an example slow, and no test wrong.
+settings.register_profile("untimed", settings(deadline=None))
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
