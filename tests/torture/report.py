@@ -5,6 +5,7 @@ import platform
 import subprocess
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from tests.torture.campaign import Result
@@ -54,7 +55,9 @@ def _head(command: str) -> Iterator[str]:
     )
 
 
+@cache
 def _commit() -> str:
+    """Return what is tried: asked once, since the report itself is in the tree from then on."""
     said = subprocess.run(
         ("git", "describe", "--always", "--dirty"),
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=10,
