@@ -133,11 +133,13 @@ def _requeues(result: Result) -> Iterator[str]:
     if result.plan.database == "sqlite":
         rows = [("from the kill to the next claim, the new process' start included", found)]
     else:
-        ordinary = [each for each in found if each.counts]
+        ordinary = [each for each in found if each.counts and not each.apart]
         rows = [
             ("first crash, with a live sweeper", [each for each in ordinary if each.first]),
             ("crashed before without getting on: they rest for 1, 5 or 25 s more",
              [each for each in ordinary if not each.first]),
+            ("while each worker that lived on was at some run's last try (decision 42)",
+             [each for each in found if each.apart]),
             ("while more was broken: no database, or no worker that lived on",
              [each for each in found if not each.counts]),
         ]  # fmt: skip

@@ -1,35 +1,68 @@
 """How long a dead worker's runs stood still: from its death to the claim by another one."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from milepost.store.queue import PROGRESS
+from milepost.live.frames import AT_REST
+from milepost.store.queue import LAST_TRY, PROGRESS
 from tests.torture.checks import CLAIMS
 from tests.torture.history import Entry, History, Run
 from tests.torture.plan import Plan
-from tests.torture.timeline import Life, Timeline
+from tests.torture.timeline import Life, Span, Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
     """A run that went on under another worker. `first`: it had not just crashed before.
 
-    `counts`: a sweeper lived, a worker had room, and nothing else was broken.
+    `counts`: a sweeper and a worker lived on, and nothing else was broken. `apart`: each worker
+    that lived on had a run on its last try in hand, beside which it takes none that has crashed.
     """
 
     run_id: str
     waited_ms: float
     first: bool
     counts: bool
+    apart: bool
+
+
+_LET_GO = PROGRESS | AT_REST | {"run.retrying"}
+"""After these a run is on its last try no more, or in nobody's hands."""
+
+LastTry = tuple[Life, Span]
+"""The worker that had a run on its last try in hand, and for how long."""
 
 
 def requeues(history: History, timeline: Timeline, plan: Plan) -> list[Requeue]:
     """Return every run that was taken over from a worker that was killed."""
-    return [each for run in history.runs.values() for each in _of_run(run, timeline, plan)]
+    runs = history.runs.values()
+    last_tries = [each for run in runs for each in _last_tries(run, timeline)]
+    return [each for run in runs for each in _of_run(run, timeline, plan, last_tries)]
 
 
-def _of_run(run: Run, timeline: Timeline, plan: Plan) -> Iterator[Requeue]:
+def _last_tries(run: Run, timeline: Timeline) -> Iterator[LastTry]:
+    """Yield from when to when the run was on its last try, and with whom."""
+    crashes, before = 0, 0
+    for claim in run.of(*CLAIMS):
+        if claim.type == "run.resumed":
+            crashes = 0 if _progressed(run, before) else crashes
+            crashes += claim.said["why"] == "crash"
+        before = claim.epoch
+        life = _life(timeline, claim)
+        if crashes < LAST_TRY or life is None:
+            continue
+        until = (
+            _true_s(entry, life)
+            for entry in run.log
+            if entry.epoch == claim.epoch and entry.type in _LET_GO
+        )
+        yield life, Span(_true_s(claim, life), next(until, life.ended_s))
+
+
+def _of_run(
+    run: Run, timeline: Timeline, plan: Plan, last_tries: Sequence[LastTry]
+) -> Iterator[Requeue]:
     claims = run.of(*CLAIMS)
     for before, after in itertools.pairwise(claims):
         if after.type != "run.resumed" or after.said["why"] != "crash":
@@ -43,7 +76,11 @@ def _of_run(run: Run, timeline: Timeline, plan: Plan) -> Iterator[Requeue]:
             continue
         waited_ms = (_true_s(after, lives_on) - died.killed_s) * 1000
         first = before.said.get("why") != "crash" or _progressed(run, before.epoch)
-        yield Requeue(run.id, waited_ms, first, _counts(timeline, plan, died.killed_s))
+        until_s = died.killed_s + plan.bound_ms / 1000
+        heirs = _heirs(timeline, plan, died.killed_s)
+        apart = not any(_is_free(heir, died.killed_s, until_s, last_tries) for heir in heirs)
+        counts = _counts(timeline, plan, died.killed_s) and bool(heirs)
+        yield Requeue(run.id, waited_ms, first, counts, counts and apart)
 
 
 def _life(timeline: Timeline, claim: Entry) -> Life | None:
@@ -60,13 +97,24 @@ def _progressed(run: Run, epoch: int) -> bool:
 
 
 def _counts(timeline: Timeline, plan: Plan, killed_s: float) -> bool:
-    """Say whether there was a sweeper with a steady lease, a worker to go on, and a database."""
+    """Say whether there was a sweeper with a steady lease, and a database."""
     until_s = killed_s + plan.bound_ms / 1000
     if any(outage.overlaps(killed_s - plan.lease_s, until_s) for outage in timeline.outages):
         return False
+    return any(life.undisturbed(killed_s, until_s) for life in timeline.lives)
+
+
+def _heirs(timeline: Timeline, plan: Plan, killed_s: float) -> list[Life]:
+    """Return the workers that were there when the lease had lapsed, and worked on."""
+    until_s = killed_s + plan.bound_ms / 1000
     swept_s = killed_s + plan.lease_s * 2 / 3  # No lease has less left than that.
-    return any(life.undisturbed(killed_s, until_s) for life in timeline.lives) and any(
-        life.undisturbed(swept_s, until_s)
+    return [
+        life
         for life in timeline.lives
-        if life.member.startswith("worker")
-    )
+        if life.member.startswith("worker") and life.undisturbed(swept_s, until_s)
+    ]
+
+
+def _is_free(life: Life, began_s: float, ended_s: float, last_tries: Sequence[LastTry]) -> bool:
+    """Say whether the worker had no run on its last try in hand between the two."""
+    return not any(whose is life and span.overlaps(began_s, ended_s) for whose, span in last_tries)
