@@ -23,6 +23,7 @@ from milepost.store.store import Store
 from milepost.store.work import Statement, Work
 from milepost.tools import ToolContext, tool
 from milepost.worker.worker import Worker, _Driven
+from tests.runtime.tools import add
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, of
 from tests.store.breaking import BreakingEngine
 from tests.store.conftest import serving
@@ -522,15 +523,16 @@ async def looks(shop: Workshop, times: int = 3) -> None:
         await asyncio.wait_for(asked.wait(), TIMEOUT_S)
 
 
-async def test_a_run_on_its_last_try_is_beside_no_other_until_it_has_achieved_something(
+async def test_a_run_on_its_last_try_is_beside_no_other_until_it_has_come_through_its_calls(
     shop: Workshop,
 ) -> None:
     """Whichever of them ends the worker, the other one is not there to be blamed for it."""
-    go = asyncio.Event()
+    begun, go = asyncio.Event(), asyncio.Event()
 
     @tool(effect="read")
     async def hold() -> str:
         """Take long."""
+        begun.set()
         await go.wait()
         return "held"
 
@@ -538,42 +540,39 @@ async def test_a_run_on_its_last_try_is_beside_no_other_until_it_has_achieved_so
     first, second = [await shop.queue() for _ in range(2)]
     for run in (first, second):
         await shop.store.write(having_crashed(run.id, queue.LAST_TRY))
-    thinking = Held(rest=calling(("hold", {})))
-    model = Turns(thinking, Scripted([saying("Second.")]), Scripted([saying("First.")]))
+    thinking, ending = Held(rest=calling(("hold", {}))), Held(rest=saying("First."))
+    model = Turns(thinking, ending, Scripted([saying("Second.")]))
 
     async with working(shop, shop.means(model, hold), poll_s=0.001) as worker:
         await asyncio.wait_for(thinking.reached.wait(), TIMEOUT_S)
         await looks(shop)
         assert worker.busy == 1
+        thinking.go.set()
+        await asyncio.wait_for(begun.wait(), TIMEOUT_S)
+        await looks(shop)
+        assert worker.busy == 1, "what it has asked for may be as deadly as what it did before"
         assert (await shop.row(second.id)).status == "queued"
 
-        thinking.go.set()
+        go.set()
+        await asyncio.wait_for(ending.reached.wait(), TIMEOUT_S)
         await status(shop, second.id, "completed")
         assert (await shop.row(first.id)).status == "running"
-        go.set()
+        ending.go.set()
         await status(shop, first.id, "completed")
 
 
-async def test_a_run_that_achieves_something_lets_those_in_that_had_to_wait_for_it(
+async def test_a_run_that_comes_through_its_calls_lets_those_in_that_had_to_wait_for_it(
     shop: Workshop,
 ) -> None:
     """At once: a worker's death is no reason to stand still until the next look at the queue."""
-    go = asyncio.Event()
-
-    @tool(effect="read")
-    async def hold() -> str:
-        """Take long."""
-        await go.wait()
-        return "held"
-
-    await hired(shop, shop.agent(hold))
+    await hired(shop, shop.agent(add))
     last, once = [await shop.queue() for _ in range(2)]
     await shop.store.write(having_crashed(last.id, queue.LAST_TRY))
     await shop.store.write(having_crashed(once.id, 1, ready_in_ms=60_000))
-    thinking = Held(rest=calling(("hold", {})))
-    model = Turns(thinking, Scripted([saying("Second.")]), Scripted([saying("First.")]))
+    thinking, ending = Held(rest=calling(("add", {"a": 1, "b": 2}))), Held(rest=saying("First."))
+    model = Turns(thinking, ending, Scripted([saying("Second.")]))
 
-    async with working(shop, shop.means(model, hold)) as worker:
+    async with working(shop, shop.means(model, add)) as worker:
         await asyncio.wait_for(thinking.reached.wait(), TIMEOUT_S)
         await shop.store.write(having_crashed(once.id, 1))
         shop.hub.ring(QUEUE_BELL)
@@ -581,7 +580,8 @@ async def test_a_run_that_achieves_something_lets_those_in_that_had_to_wait_for_
         assert worker.busy == 1
 
         thinking.go.set()
+        await asyncio.wait_for(ending.reached.wait(), TIMEOUT_S)
         await status(shop, once.id, "completed")
         assert (await shop.row(last.id)).status == "running"
-        go.set()
+        ending.go.set()
         await status(shop, last.id, "completed")

@@ -159,6 +159,12 @@ class Drive:
             rules = replace(rules, unpriced=agent.model)
         return rules
 
+    @property
+    def is_at_a_call(self) -> bool:
+        """Say whether the model has asked for calls, and not all of them are over."""
+        calls = self._journal.state.calls.values()
+        return any(call.status is not CallStatus.DONE for call in calls)
+
     def drain(self) -> None:
         """Hand the run back soon: what can be repeated stops at once, the rest may finish."""
         self._draining = True

@@ -48,9 +48,12 @@ class _Driven:
 
     @property
     def crashes(self) -> int:
-        """How often it crashed its worker, as far as anybody knows: 0 once it achieved anything."""
-        if self.claim.crashes and self.tail is not None:
-            self.achieved = self.achieved or any(
+        """How often it crashed its worker, as far as anybody knows: 0 once it achieved anything.
+
+        But at a call it may be about to crash again, whatever it has said before.
+        """
+        if self.claim.crashes and not self.achieved and self.tail is not None:
+            self.achieved = not (self.drive and self.drive.is_at_a_call) and any(
                 frame.type in queue.PROGRESS and frame.seq > self.claim.head
                 for frame in self.tail.ring
             )
