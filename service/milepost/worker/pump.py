@@ -25,6 +25,7 @@ IDLE_PACE_S = 0.25
 POLL_S = 1.0
 BEGIN_MAX = 100
 STOP_MAX = 100
+NEEDY_MAX = 1_000
 QUEUE_PARTS = 2
 
 
@@ -64,7 +65,8 @@ class Pump:
     async def _look(self) -> tuple[bool, int, list[Standing]]:
         """Return whether any batch is not over, the room in the queue, and who may need a turn.
 
-        All are looked at: many that only wait for people would else hide those behind them.
+        All are looked at until so many need one: those that only wait for people would else hide
+        the ones behind them.
         """
         behind: BatchRow | None = None
         needy: list[Standing] = []
@@ -73,7 +75,7 @@ class Pump:
             standings, queued = await self._ports.store.read(look)
             room = self._queued_max - queued
             needy += [each for each in standings if each.needs_a_turn(room)]
-            if len(standings) < batch_turns.LOOK_MAX:
+            if len(standings) < batch_turns.LOOK_MAX or len(needy) >= NEEDY_MAX:
                 return bool(behind or standings), room, needy
             behind = standings[-1].row
 
