@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 
@@ -268,4 +269,20 @@ def test_a_thread_that_outlives_its_loop_disturbs_nobody() -> None:
 
     asyncio.run(come_back())
     assert ended.is_set()
+    threads.close()
+
+
+async def test_what_a_call_was_given_is_let_go_before_its_outcome_is_told() -> None:
+    class Given:
+        def work(self) -> int:
+            return 42
+
+    threads, given = ToolThreads(threads_max=1), Given()
+    gone = weakref.ref(given)
+    call = threads.call(given.work)
+
+    del given
+
+    assert await call.future == (42, None)
+    assert gone() is None
     threads.close()

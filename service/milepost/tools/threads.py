@@ -28,6 +28,8 @@ class ThreadCall:
             outcome, error = self._context.run(self._work), None
         except BaseException as raised:  # it ends the call, not the thread
             outcome, error = None, raised
+        # Before anybody is told, or what they give up next would live on until this thread is done.
+        del self._work, self._context
         self._tell(outcome, error)
 
     def refuse(self, error: ToolError) -> None:
