@@ -27,6 +27,7 @@ from milepost.store.engine import (
 from milepost.store.engine_postgres import POOL_MAX, PostgresEngine
 from milepost.store.engine_sqlite import GROUP_MAX, SqliteEngine
 from milepost.store.opening import open_thread_store
+from milepost.store.postgres_session import connect
 from milepost.store.thread import PostgresThreadStore, SqliteThreadStore
 from milepost.store.work import Statement, Work
 from tests.store.conftest import opened
@@ -483,6 +484,32 @@ async def test_a_statement_that_nobody_answered_is_not_taken_for_done(
 
     assert await engine.read(names()) == ["a"]
     await engine.close()
+
+
+_SOON_SILENT = Statement(
+    select(func.set_config("idle_in_transaction_session_timeout", "100ms", True))
+)
+_LOCK = Statement(select(func.pg_advisory_xact_lock(42)))
+
+
+def lock_and_fall_silent(address: PostgresAddress, *, together: bool) -> Work[None]:
+    """Take a lock, and say nothing until another has it. Raises if that one waits too long."""
+    if together:
+        yield _SOON_SILENT(), _LOCK()
+    else:
+        yield _SOON_SILENT()
+        yield _LOCK()
+    with connect(address.url) as rival:
+        rival.execute("SELECT pg_advisory_xact_lock(42)")
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_who_falls_silent_in_a_transaction_keeps_no_lock_from_others(
+    postgres_address: PostgresAddress, together: bool
+) -> None:
+    async with opened(postgres_address) as engine:
+        with pytest.raises(DatabaseUnavailableError, match="idle-in-transaction"):
+            await engine.write(lock_and_fall_silent(postgres_address, together=together))
 
 
 async def test_a_commit_that_nobody_answered_is_not_taken_for_done(

@@ -6,7 +6,8 @@ when a connection is opened, so the process that answers later is another one: t
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -41,11 +42,34 @@ _PLANNING = {
 }
 
 
+class _Pipeline(psycopg.AsyncPipeline):
+    """One that ends with a Sync, and nothing behind it.
+
+    The driver's sends a Flush after that where answers are still to come. The server takes it for a
+    sign of life that needs no answer, and stops its clock for idle transactions (found in Postgres
+    18's tcop/postgres.c, and by freezing a client): who is frozen would hold its locks for ever.
+    """
+
+    def _exit_gen(self) -> PQGen[None]:
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
+
+
 class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
     """One for the event loop, which hangs up on a server that does not answer within `answer_s`."""
 
     answer_s = ANSWER_S
     is_silent = False
+
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[psycopg.AsyncPipeline]:
+        """Have statements share a round trip."""
+        async with super().pipeline() as pipeline:
+            pipeline.__class__ = _Pipeline  # The driver lets nobody choose.
+            yield pipeline
 
     async def wait(
         self,
