@@ -3,12 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
-from milepost.store import budget_counters, budgets, reservations
+from milepost.store import budget_counters, budgets
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import Counter, CounterKey, Place
 from milepost.store.budgets import BudgetRow
 from milepost.store.records import Claim, Page
-from milepost.store.reservations import Crossing, Holder, Shortage
+from milepost.store.reservations import Holder
+from milepost.store.spending import (
+    Charge,
+    Fit,
+    Outcome,
+    Reserve,
+    Settle,
+    Spending,
+    spend,
+)
 from milepost.store.store import Store
 from milepost.store.work import Work
 from tests.store.making import NOW_MS, TENANT, an_id
@@ -52,14 +61,30 @@ def a_call_of(claim: Claim) -> Holder:
     return Holder(claim.tenant, claim.run_id, claim.epoch, an_id("msg"))
 
 
-def reserving(holder: Holder, *places: Place, takes: Amounts = CALL) -> Work[Amounts | Shortage]:
+def reserving(holder: Holder, *places: Place, takes: Amounts = CALL) -> Work[Outcome]:
     """Return the work of reserving exactly this."""
-    return reservations.reserve(holder, places, lambda _: takes)
+    return fitting(holder, *places, fit=lambda _: takes)
 
 
-def settling(holder: Holder, *places: Place, billed: Amounts = CALL) -> Work[tuple[Crossing, ...]]:
+def fitting(holder: Holder, *places: Place, fit: Fit) -> Work[Outcome]:
+    """Return the work of reserving what fits."""
+    return alone(Reserve(holder, places, fit))
+
+
+def settling(holder: Holder, *places: Place, billed: Amounts = CALL) -> Work[Outcome]:
     """Return the work of settling for this."""
-    return reservations.settle(holder, places, billed)
+    return alone(Settle(holder, places, billed))
+
+
+def charging(*places: Place, billed: Amounts = CALL) -> Work[Outcome]:
+    """Return the work of charging this."""
+    return alone(Charge(TENANT, places, billed))
+
+
+def alone(item: Spending) -> Work[Outcome]:
+    """Return the work of a group of one."""
+    (outcome,) = yield from spend([item])
+    return outcome
 
 
 async def counters(store: Store, budget: BudgetRow, start_ms: int = 0) -> Sequence[Counter]:

@@ -54,8 +54,8 @@ from milepost.store.records import (
     NewRun,
     Request,
 )
-from milepost.store.reservations import Shortage
 from milepost.store.sessions import NewSession, SessionEdit
+from milepost.store.spending import Shortage
 from milepost.store.store import Store
 from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Statement, Work

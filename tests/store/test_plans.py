@@ -96,6 +96,7 @@ from milepost.store.records import (
 from milepost.store.reservations import Holder
 from milepost.store.session_order import Spot
 from milepost.store.sessions import NewSession, SessionFilter, SessionRow
+from milepost.store.spending import Charge, Reserve, Settle, spend
 from milepost.store.traces import TraceFilter
 from milepost.store.unsigning import Signature
 from milepost.store.usage import Account, Taken, UsageFilter
@@ -380,12 +381,12 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "calls of a tool": lambda: tool_statistics.calls(TENANT, "add"),
     "denials": lambda: tool_statistics.denials(TENANT),
     "budgets": lambda: budgets.all_of(TENANT),
-    "reserve": lambda: reservations.reserve(CALL, [PLACE], lambda _: Amounts(model_calls=1)),
-    "charge": lambda: reservations.charge(TENANT, [PLACE], Amounts(model_calls=1)),
+    "reserve": lambda: spend([Reserve(CALL, [PLACE], lambda _: Amounts(model_calls=1))]),
+    "charge": lambda: spend([Charge(TENANT, [PLACE], Amounts(model_calls=1))]),
     "usage beside logs": lambda: usage.add(
         [Taken(Account(TENANT, run_id="running"), "m", Usage(input_tokens=1), 1, NOW_MS)]
     ),
-    "settle": lambda: reservations.settle(CALL, [PLACE], Amounts()),
+    "settle": lambda: spend([Settle(CALL, [PLACE], Amounts())]),
     "free": reservations.free,
     "free of a tenant": lambda: reservations.free(TENANT),
     "counters": lambda: budget_counters.present(TENANT, "bud_1", 0, Page(20)),

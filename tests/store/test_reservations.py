@@ -13,7 +13,8 @@ from milepost.store.budget_counters import KEPT_MS
 from milepost.store.budgets import BudgetEdit, BudgetRow
 from milepost.store.engine import Engine
 from milepost.store.records import Claim, Page
-from milepost.store.reservations import Crossing, Holder, Shortage
+from milepost.store.reservations import Holder
+from milepost.store.spending import Crossing, Outcome, Shortage
 from milepost.store.store import Store
 from milepost.store.work import Work
 from tests.store.breaking import BreakingEngine
@@ -23,6 +24,7 @@ from tests.store.budgeting import (
     a_call_of,
     counted,
     counters,
+    fitting,
     kept,
     place_in,
     reserving,
@@ -127,8 +129,8 @@ async def test_a_call_may_ask_for_what_is_unspent_though_others_hold_some_of_it(
         assert unspent.tokens is not None
         return Amounts(tokens=min(60, unspent.tokens))
 
-    def taking(holder: Holder) -> Work[Amounts | Shortage]:
-        return reservations.reserve(holder, [place], fit)
+    def taking(holder: Holder) -> Work[Outcome]:
+        return fitting(holder, place, fit=fit)
 
     granted = await store.write(taking(first))
     short = await store.write(taking(a_call_of(claim)))

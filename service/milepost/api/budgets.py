@@ -234,7 +234,8 @@ class Budgets:
         if found or not whole or scope_value or stretch.after:
             return found
         key = CounterKey(row.id, row.scope_value or NOBODY, start_ms)
-        return [Counter(key, "", resets_ms, NOTHING, NOTHING, 0, row.bounds, row.warn_at)]
+        terms = row.bounds, row.warn_at
+        return [Counter(row.tenant, key, "", resets_ms, NOTHING, NOTHING, 0, *terms)]
 
     async def _change(self, principal: Principal, row: BudgetRow, body: BudgetChange) -> BudgetRow:
         present = BudgetEdit(row.bounds, row.warn_at, row.metadata)

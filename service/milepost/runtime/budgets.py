@@ -23,7 +23,8 @@ from milepost.store import reservations
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import CounterKey, Place
 from milepost.store.budgets import BudgetRow
-from milepost.store.reservations import Holder, Shortage
+from milepost.store.reservations import Holder
+from milepost.store.spending import Shortage
 from milepost.store.store import Store
 from milepost.store.usage import Account
 
@@ -118,7 +119,7 @@ class TenantBudgets:
         if places:
             tokens = usage.input_tokens + usage.output_tokens
             billed = Amounts(tokens, usage.cost_nanos, usage.model_calls)
-            await self._store.write(reservations.charge(account.tenant, places, billed))
+            await self._store.charge(account.tenant, places, billed)
 
     async def _wait(
         self, short: Shortage, attempt: Callable[[], Awaitable[Reservation | Shortage]]

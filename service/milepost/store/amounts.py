@@ -17,14 +17,9 @@ class Amounts(NamedTuple):
     active_ms: int = 0
 
     def plus(self, other: "Amounts") -> "Amounts":
-        """Return both together."""
-        return Amounts(*(mine + more for mine, more in zip(self, other, strict=True)))
-
-    def fitting(self, present: "Amounts") -> "Amounts":
-        """Return how much of these a counter still holds, which stops at the largest number."""
-        return Amounts(
-            *(min(more, COUNT_MAX - there) for more, there in zip(self, present, strict=True))
-        )
+        """Return both together, which stops at the largest number."""
+        together = (mine + more for mine, more in zip(self, other, strict=True))
+        return Amounts(*(min(each, COUNT_MAX) for each in together))
 
     def negated(self) -> "Amounts":
         """Return what takes these away where it is added."""

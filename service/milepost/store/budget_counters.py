@@ -4,20 +4,22 @@ Whoever locks several counters locks them in the order of their keys, lest two w
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sqlalchemy import delete, select, tuple_, update
 
 from milepost.store import schema
 from milepost.store.amounts import MEASURES, NOTHING, Amounts, Bounds
-from milepost.store.dialect import insert_new, number, rows, rows_of
+from milepost.store.dialect import idle_bound, insert_new, number, rows, rows_of
 from milepost.store.listing import Query, paged, where_equal
 from milepost.store.records import Page
 from milepost.store.work import Call, Row, Statement, Work
 
 PURGE_MAX = 1_000
 KEPT_MS = 7 * 86_400_000
+# Every run of a tenant may wait for one counter, which a frozen worker must not hold for long.
+IDLE_MS = 1_000
 
 _B = schema.budgets.c
 _C = schema.budget_counters.c
@@ -53,6 +55,7 @@ class Counter:
     `warned` has the bit of each measure whose bound was nearly reached.
     """
 
+    tenant: str
     key: CounterKey
     id: str
     resets_ms: int | None
@@ -72,14 +75,9 @@ class Counter:
         """What nobody has spent or reserved yet."""
         return self.unspent.less(self.reserved)
 
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """By how much a counter moves."""
-
-    counter: Counter
-    spent: Amounts = NOTHING
-    reserved: Amounts = NOTHING
+    def moved(self, *, spent: Amounts = NOTHING, reserved: Amounts = NOTHING) -> "Counter":
+        """Return it with so much more spent and reserved."""
+        return replace(self, spent=self.spent.plus(spent), reserved=self.reserved.plus(reserved))
 
 
 def _named(prefix: str) -> tuple[str, ...]:
@@ -88,7 +86,7 @@ def _named(prefix: str) -> tuple[str, ...]:
 
 _SPENT, _RESERVED = _named("spent"), _named("reserved")
 _COUNTED = (
-    _C.budget_id, _C.scope_value, _C.period_start_ms, _C.id, _C.resets_ms, _C.warned,
+    _B.tenant, _C.budget_id, _C.scope_value, _C.period_start_ms, _C.id, _C.resets_ms, _C.warned,
     *(_C[name] for name in (*_SPENT, *_RESERVED)),
     *(_B[name] for name in MEASURES), _B.warn_at,
 )  # fmt: skip
@@ -118,21 +116,20 @@ _LOCK = Statement(
     .order_by(_C.budget_id, _C.scope_value, _C.period_start_ms)
     .with_for_update(of=schema.budget_counters)
 )
-_moved = rows(
-    "moved", "budget_id", "scope_value", numbers=("period_start_ms", "warned", *_SPENT, *_RESERVED)
-)
-_MOVE = Statement(
+_counted = rows(
+    "counted",
+    "budget_id", "scope_value", numbers=("period_start_ms", "warned", *_SPENT, *_RESERVED),
+)  # fmt: skip
+_KEEP = Statement(
     update(schema.budget_counters)
     .where(
-        _C.budget_id == _moved.c.budget_id,
-        _C.scope_value == _moved.c.scope_value,
-        _C.period_start_ms == _moved.c.period_start_ms,
+        _C.budget_id == _counted.c.budget_id,
+        _C.scope_value == _counted.c.scope_value,
+        _C.period_start_ms == _counted.c.period_start_ms,
     )
-    .values(
-        **{name: _C[name] + _moved.c[name] for name in (*_SPENT, *_RESERVED)},
-        warned=_moved.c.warned,
-    )
+    .values(**{name: _counted.c[name] for name in (*_SPENT, *_RESERVED, "warned")})
 )
+_HURRY = Statement(idle_bound(IDLE_MS))
 _old = schema.budget_counters.alias("old_counters")
 _PURGE = Statement(
     delete(schema.budget_counters)
@@ -149,9 +146,14 @@ _PURGE = Statement(
 )
 
 
-def opening(tenant: str, places: Iterable[Place]) -> Call:
-    """Return the statement that begins the counters that are new. It comes before any lock."""
-    return _OPEN(asked=rows_of(_asked_for(tenant, place) for place in places))
+def hurrying() -> Call:
+    """Return the statement that a transaction which locks counters begins with."""
+    return _HURRY()
+
+
+def opening(places: Iterable[tuple[str, Place]]) -> Call:
+    """Return the statement that begins these tenants' counters that are new, before any lock."""
+    return _OPEN(asked=rows_of(_asked_for(tenant, place) for tenant, place in places))
 
 
 def locking(places: Iterable[tuple[str, Place]]) -> Call:
@@ -167,9 +169,9 @@ def read(answer: Iterable[Row]) -> list[Counter]:
     return list(map(_counter, answer))
 
 
-def moving(moves: Iterable[Move]) -> Call:
-    """Return the statement that moves counters, all of which are locked."""
-    return _MOVE(moved=rows_of(map(_moved_by, moves)))
+def keeping(counters: Iterable[Counter]) -> Call:
+    """Return the statement that writes down how counters stand, all of which are locked."""
+    return _KEEP(counted=rows_of(map(_standing, counters)))
 
 
 def present(
@@ -192,9 +194,10 @@ def purge(now_ms: int) -> Work[int]:
 
 
 def _counter(row: Row) -> Counter:
-    key, (counter_id, resets_ms, warned), numbers, warn_at = row[:3], row[3:6], row[6:-1], row[-1]
-    spent, reserved, bounds = (numbers[start : start + len(MEASURES)] for start in _THIRDS)
+    tenant, key, (counter_id, resets_ms, warned) = row[0], row[1:4], row[4:7]
+    spent, reserved, bounds = (row[start : start + len(MEASURES)] for start in _THIRDS)
     return Counter(
+        tenant,
         CounterKey(*key),
         counter_id,
         resets_ms,
@@ -202,19 +205,19 @@ def _counter(row: Row) -> Counter:
         Amounts(*reserved),
         warned,
         Bounds(*bounds),
-        warn_at,
+        row[-1],
     )
 
 
-_THIRDS = tuple(len(MEASURES) * third for third in range(3))
+_THIRDS = tuple(7 + len(MEASURES) * third for third in range(3))
 
 
-def _moved_by(move: Move) -> Mapping[str, str | int]:
+def _standing(counter: Counter) -> Mapping[str, str | int]:
     return {
-        **move.counter.key._asdict(),
-        "warned": move.counter.warned,
-        **dict(zip(_SPENT, move.spent.fitting(move.counter.spent), strict=True)),
-        **dict(zip(_RESERVED, move.reserved, strict=True)),
+        **counter.key._asdict(),
+        "warned": counter.warned,
+        **dict(zip(_SPENT, counter.spent, strict=True)),
+        **dict(zip(_RESERVED, counter.reserved, strict=True)),
     }
 
 

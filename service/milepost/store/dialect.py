@@ -361,6 +361,28 @@ def _advisory_lock_postgresql(element: advisory_lock, *_: Any, **__: Any) -> str
     return f"SELECT pg_advisory_xact_lock{manner}({element.key})"
 
 
+class idle_bound(Executable, ClauseElement):  # noqa: N801 - reads as a SQL statement
+    """Ends the transaction whose client says nothing for so many milliseconds: it may be frozen.
+
+    SQLite has no such bound, and no second process either.
+    """
+
+    inherit_cache = False
+
+    def __init__(self, idle_ms: int) -> None:
+        self.idle_ms = idle_ms
+
+
+@compiles(idle_bound, "sqlite")
+def _idle_bound_sqlite(*_: Any, **__: Any) -> str:
+    return "SELECT 1"
+
+
+@compiles(idle_bound, "postgresql")
+def _idle_bound_postgresql(element: idle_bound, *_: Any, **__: Any) -> str:
+    return f"SELECT set_config('idle_in_transaction_session_timeout', '{element.idle_ms}ms', true)"
+
+
 class json_text(FunctionElement[str]):  # noqa: N801 - reads as a SQL function
     """The text of one member of a JSON object: `json_text(column, key)`."""
 

@@ -6,24 +6,21 @@ So a dead worker's reservations are given back with its run, and no clock is ask
 Whoever locks both locks reservations first, then counters.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import ColumnElement, delete, exists, insert, select
+from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_
 
 from milepost.store import budget_counters, schema
-from milepost.store.amounts import MEASURES, NOTHING, Amounts, Bounds, tightest
-from milepost.store.budget_counters import Counter, CounterKey, Move, Place
-from milepost.store.dialect import number, rows, rows_of, text, word
-from milepost.store.work import Statement, Work
+from milepost.store.amounts import MEASURES, NOTHING, Amounts
+from milepost.store.budget_counters import CounterKey, Place
+from milepost.store.dialect import rows, rows_of, text, word
+from milepost.store.work import Call, Row, Statement, Work
 
 FREE_MAX = 100
 
 _H = schema.budget_reservations.c
 _R = schema.runs.c
-
-Fit = Callable[[Bounds], Amounts]
-"""Returns what a call takes where so much is unspent: pure, for a transaction waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,71 +34,39 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """The counter that has too little left of `measure`, where `wanted` was asked for."""
+class Reserved:
+    """What a call has reserved in one counter."""
 
-    counter: Counter
-    measure: str
-    wanted: int
-
-    @property
-    def spent(self) -> int:
-        """How much is spent of it."""
-        return int(getattr(self.counter.spent, self.measure))
-
-    @property
-    def reserved(self) -> int:
-        """How much is reserved of it."""
-        return int(getattr(self.counter.reserved, self.measure))
-
-    @property
-    def bound(self) -> int:
-        """How much there may be."""
-        return int(getattr(self.counter.bounds, self.measure))
-
-    @property
-    def may_pass(self) -> bool:
-        """Say whether there would be enough if calls under way took nothing."""
-        return self.spent + self.wanted <= self.bound
+    holder: Holder
+    key: CounterKey
+    amounts: Amounts
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """The first time in a period that so much of a bound is spent that it is worth a warning."""
-
-    budget_id: str
-    measure: str
-    spent: int
-    bound: int
-
-
-_names = ["tenant", "run_id", "epoch", "subject", "budget_id", "scope_value", "period_start_ms"]
-_held_by = (
-    (_H.tenant == text("tenant"))
-    & (_H.run_id == text("run_id"))
-    & (_H.epoch == number("epoch"))
-    & (_H.subject == text("subject"))
-)
-_AMOUNTS = tuple(_H[name] for name in MEASURES)
-_KEY = (_H.budget_id, _H.scope_value, _H.period_start_ms)
-_FIND = Statement(select(*_AMOUNTS).where(_held_by).limit(1))
-_held = rows("held", "budget_id", "scope_value", numbers=("period_start_ms",))
+_HOLDER = ("tenant", "run_id", "epoch", "subject")
+_KEY = ("budget_id", "scope_value", "period_start_ms")
+_ROW = tuple(_H[name] for name in (*_HOLDER, *_KEY, *MEASURES))
+_KEYS = tuple(_H[name] for name in _HOLDER)
+_holders = rows("holders", "tenant", "run_id", "subject", numbers=("epoch",))
+_theirs = tuple_(*_KEYS).in_(select(*(_holders.c[name] for name in _HOLDER)))
+_FIND = Statement(select(*_ROW).where(_theirs))
+_TAKE = Statement(delete(schema.budget_reservations).where(_theirs).returning(*_ROW))
+_held = rows(
+    "held",
+    "tenant", "run_id", "subject", "budget_id", "scope_value",
+    numbers=("epoch", "period_start_ms", *MEASURES),
+)  # fmt: skip
 _HOLD = Statement(
     insert(schema.budget_reservations).from_select(
-        [*_names, *MEASURES],
-        select(
-            text("tenant"),
-            text("run_id"),
-            number("epoch"),
-            text("subject"),
-            *_held.c,
-            *(number(name) for name in MEASURES),
-        ),
+        [column.name for column in _held.c], select(*_held.c)
     )
 )
-_TAKE = Statement(delete(schema.budget_reservations).where(_held_by).returning(*_KEY, *_AMOUNTS))
+_dropped = rows("dropped", "tenant", "run_id", "subject", "budget_id", numbers=("epoch",))
 _DROP = Statement(
-    delete(schema.budget_reservations).where(_held_by, _H.budget_id == text("budget_id"))
+    delete(schema.budget_reservations).where(
+        tuple_(*_KEYS, _H.budget_id).in_(
+            select(*(_dropped.c[name] for name in (*_HOLDER, "budget_id")))
+        )
+    )
 )
 _claim_stands = exists().where(
     _R.id == _H.run_id, _R.tenant == _H.tenant, _R.status == word("running"), _R.epoch == _H.epoch
@@ -114,7 +79,7 @@ def _left_behind(*which: ColumnElement[bool]) -> Statement:
     One that is being settled just now belongs to whoever settles it.
     """
     return Statement(
-        select(*(_H[name] for name in _names), *_AMOUNTS)
+        select(*_ROW)
         .where(~_claim_stands, *which)
         .limit(FREE_MAX)
         .with_for_update(skip_locked=True, of=schema.budget_reservations)
@@ -125,67 +90,24 @@ _LEFT_BEHIND = _left_behind()
 _LEFT_BEHIND_IN = _left_behind(_H.tenant == text("tenant"))
 
 
-def reserve(holder: Holder, places: Sequence[Place], fit: Fit) -> Work[Amounts | Shortage]:
-    """Reserve what the call takes in all of these counters, or in none.
-
-    What others have reserved makes the call no smaller, since they may well take less: there is
-    enough left for it, or not. The counters stay locked until the commit, so that no two calls
-    count on the same rest. A holder that has reserved already, in a transaction whose answer was
-    lost, is told so.
-    """
-    found, _, locked = yield (
-        _FIND(**_bound(holder)),
-        budget_counters.opening(holder.tenant, places),
-        budget_counters.locking((holder.tenant, place) for place in places),
-    )
-    if found:
-        return Amounts(*found[0])
-    counters = budget_counters.read(locked)
-    granted = fit(tightest(counter.unspent for counter in counters))
-    if short := _shortage(counters, granted):
-        return short
-    held = rows_of(counter.key._asdict() for counter in counters)
-    yield (
-        budget_counters.moving(Move(counter, reserved=granted) for counter in counters),
-        _HOLD(**_bound(holder), held=held, **granted._asdict()),
-    )
-    return granted
+def finding(holders: Iterable[Holder]) -> Call:
+    """Return the statement that looks what these have reserved; `read` reads what it answers."""
+    return _FIND(holders=rows_of(map(asdict, holders)))
 
 
-def settle(holder: Holder, places: Sequence[Place], billed: Amounts) -> Work[tuple[Crossing, ...]]:
-    """Put what was billed in the place of what was reserved; return what is worth a warning.
-
-    Nothing happens where nothing is reserved any more: the call was settled before, or given back
-    since its run was taken over, and then what it came to is not in the log either.
-    """
-    taken, locked = yield (
-        _TAKE(**_bound(holder)),
-        budget_counters.locking((holder.tenant, place) for place in places),
-    )
-    reserved = {CounterKey(*row[:3]): Amounts(*row[3:]) for row in taken}
-    counters = [each for each in budget_counters.read(locked) if each.key in reserved]
-    if not counters:
-        return ()
-    crossed = {counter.key: _crossed(counter, billed) for counter in counters}
-    moves = [
-        Move(_warned(counter, crossed[counter.key]), billed, reserved[counter.key].negated())
-        for counter in counters
-    ]
-    yield budget_counters.moving(moves)
-    return tuple(crossing for each in crossed.values() for crossing in each)
+def taking(holders: Iterable[Holder]) -> Call:
+    """Return the statement that takes away what these have reserved, and answers what that was."""
+    return _TAKE(holders=rows_of(map(asdict, holders)))
 
 
-def charge(tenant: str, places: Sequence[Place], billed: Amounts) -> Work[None]:
-    """Count what was taken without having been reserved: who asks next finds so much less.
+def holding(reserved: Iterable[Reserved]) -> Call:
+    """Return the statement that keeps what was reserved."""
+    return _HOLD(held=rows_of(map(_row_of, reserved)))
 
-    Nobody is warned of it before that one is.
-    """
-    _, locked = yield (
-        budget_counters.opening(tenant, places),
-        budget_counters.locking((tenant, place) for place in places),
-    )
-    if counters := budget_counters.read(locked):
-        yield budget_counters.moving(Move(counter, billed) for counter in counters)
+
+def read(answer: Iterable[Row]) -> list[Reserved]:
+    """Return the reservations of an answer."""
+    return [Reserved(Holder(*row[:4]), CounterKey(*row[4:7]), Amounts(*row[7:])) for row in answer]
 
 
 def free(tenant: str | None = None) -> Work[int]:
@@ -196,54 +118,26 @@ def free(tenant: str | None = None) -> Work[int]:
     found = yield _LEFT_BEHIND() if tenant is None else _LEFT_BEHIND_IN(tenant=tenant)
     if not found:
         return 0
+    reserved = read(found)
     given_back: dict[CounterKey, Amounts] = {}
-    places, drops = set(), []
-    for owner, run_id, epoch, subject, *rest in found:
-        key = CounterKey(*rest[:3])
-        given_back[key] = given_back.get(key, NOTHING).plus(Amounts(*rest[3:]))
-        places.add((owner, Place(key)))
-        holder = Holder(owner, run_id, epoch, subject)
-        drops.append(_DROP(**_bound(holder), budget_id=key.budget_id))
-    *_, locked = yield *drops, budget_counters.locking(places)
-    counters = budget_counters.read(locked)
-    yield budget_counters.moving(
-        Move(counter, reserved=given_back[counter.key].negated()) for counter in counters
+    for each in reserved:
+        given_back[each.key] = given_back.get(each.key, NOTHING).plus(each.amounts)
+    places = {(each.holder.tenant, Place(each.key)) for each in reserved}
+    *_, locked = yield (
+        budget_counters.hurrying(),
+        _DROP(dropped=rows_of(map(_row_of, reserved))),
+        budget_counters.locking(places),
+    )
+    yield budget_counters.keeping(
+        counter.moved(reserved=given_back[counter.key].negated())
+        for counter in budget_counters.read(locked)
     )
     return len(found)
 
 
-def _shortage(counters: Iterable[Counter], wanted: Amounts) -> Shortage | None:
-    """Return what there is too little of. What a call takes nothing of may be overspent."""
-    for counter in counters:
-        for measure, left, much in zip(MEASURES, counter.left, wanted, strict=True):
-            if left is not None and much > 0 and much > left:
-                return Shortage(counter, measure, much)
-    return None
-
-
-def _crossed(counter: Counter, billed: Amounts) -> list[Crossing]:
-    """Return the bounds that nearly are reached with this, and were not warned of yet."""
-    spent = counter.spent.plus(billed)
-    return [
-        Crossing(counter.key.budget_id, measure, much, bound)
-        for measure, much, bound in zip(MEASURES, spent, counter.bounds, strict=True)
-        if bound and much >= counter.warn_at * bound and not counter.warned & _bit(measure)
-    ]
-
-
-def _warned(counter: Counter, crossed: Iterable[Crossing]) -> Counter:
-    bits = sum(_bit(crossing.measure) for crossing in crossed)
-    return replace(counter, warned=counter.warned | bits)
-
-
-def _bit(measure: str) -> int:
-    return 1 << MEASURES.index(measure)
-
-
-def _bound(holder: Holder) -> dict[str, str | int]:
+def _row_of(reserved: Reserved) -> Mapping[str, str | int]:
     return {
-        "tenant": holder.tenant,
-        "run_id": holder.run_id,
-        "epoch": holder.epoch,
-        "subject": holder.subject,
+        **asdict(reserved.holder),
+        **reserved.key._asdict(),
+        **reserved.amounts._asdict(),
     }

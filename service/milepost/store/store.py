@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from milepost.core.errors import FencedError
-from milepost.store import artifacts, budgets, log, new_runs, pending, reservations
+from milepost.store import artifacts, budgets, log, new_runs, pending, spending
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import Place
 from milepost.store.budgets import BudgetRow
@@ -16,7 +16,8 @@ from milepost.store.conversations import ScopeKey
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
 from milepost.store.records import NO_LESSON, Append, InboxMessage, LogEntry, NewRun
-from milepost.store.reservations import Crossing, Fit, Holder, Shortage
+from milepost.store.reservations import Holder
+from milepost.store.spending import Charge, Crossing, Fit, Reserve, Settle, Shortage, Spending
 from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
@@ -27,9 +28,9 @@ OUTAGE_WAITS_S = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class Store:
-    """Where everything is kept. `run` must be running for `create` and `append` to be served.
+    """Where everything is kept. `run` must be running for what is committed in groups.
 
-    They are committed by way of `commits`: the same database, where no crowd waits.
+    That goes by way of `commits`: the same database, where no crowd waits.
     """
 
     def __init__(
@@ -49,12 +50,16 @@ class Store:
         self._appends: Lane[Append, tuple[int, tuple[str, ...]]] = Lane(
             commits or engine, log.append, _appending
         )
+        self._spending: Lane[Spending, spending.Outcome] = Lane(
+            commits or engine, spending.spend, _spending
+        )
 
     async def run(self) -> None:
         """Serve the group commits until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._creates.run())
             tasks.create_task(self._appends.run())
+            tasks.create_task(self._spending.run())
 
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing."""
@@ -122,8 +127,23 @@ class Store:
         self, holder: Holder, places: Sequence[Place], fit: Fit
     ) -> Amounts | Shortage:
         """Reserve what a call takes of budgets: see `append` on outages."""
-        work = reservations.reserve
-        return await self._when_back(lambda: self.write(work(holder, places, fit)))
+        item = Reserve(holder, places, fit)
+        outcome = await self._when_back(lambda: self._spending.submit(item))
+        assert isinstance(outcome, Amounts | Shortage), "so a Reserve ends"
+        return outcome
+
+    async def settle(
+        self, holder: Holder, places: Sequence[Place], billed: Amounts
+    ) -> tuple[Crossing, ...]:
+        """Settle what a call had reserved: see `append` on outages."""
+        item = Settle(holder, places, billed)
+        outcome = await self._when_back(lambda: self._spending.submit(item))
+        assert not isinstance(outcome, Amounts | Shortage | None), "so a Settle ends"
+        return outcome
+
+    async def charge(self, tenant: str, places: Sequence[Place], billed: Amounts) -> None:
+        """Count what was taken of budgets without having been reserved."""
+        await self._spending.submit(Charge(tenant, places, billed))
 
     async def pending_in(self, scope: ScopeKey) -> pending.PendingRow | None:
         """Return what waits in a conversation, for a run: see `append` on outages."""
@@ -135,13 +155,6 @@ class Store:
             return await self._when_back(lambda: self.write(pending.stash(action, epoch)))
         except CollisionError:
             return "taken"  # by a rival that was a moment faster
-
-    async def settle(
-        self, holder: Holder, places: Sequence[Place], billed: Amounts
-    ) -> tuple[Crossing, ...]:
-        """Settle what a call had reserved: see `append` on outages."""
-        work = reservations.settle
-        return await self._when_back(lambda: self.write(work(holder, places, billed)))
 
     async def look(self, work: Callable[[], Work[T]]) -> T:
         """Do work that changes nothing, for whoever drives a run: see `append` on outages."""
@@ -188,3 +201,8 @@ def _appending(item: Append) -> Sequence[object]:
         return (item.run_id,)
     taught = ((item.tenant, each.owner) for each in item.change.lesson.memories)
     return (item.run_id, *dict.fromkeys(taught))
+
+
+def _spending(item: Spending) -> Sequence[object]:
+    """Let a call be settled in another group than it reserves in: that finds what this keeps."""
+    return () if isinstance(item, Charge) else (item.holder,)
