@@ -148,3 +148,12 @@ def test_what_does_not_fit_is_named(sqlite_url: str, change: dict[str, object], 
 
     with pytest.raises(InvalidError, match=place):
         create_key(Settings(database_url=sqlite_url), **wanted)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_scope_that_there_is_none_of_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InvalidError) as refused:
+        create_key(Settings(), tenant="acme", name="ci", scopes=["runs:read", "nonsense"])
+
+    said = str(refused.value)
+    assert said.startswith("scopes.1: there is no such scope; there are runs:read, runs:write,")
+    assert said.endswith("and your own, as in scope:name; not 'nonsense'")

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from milepost.core.errors import InvalidError
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.credentials import KeySpec, issue, key_of, new_secret, revoke
+from milepost.runtime.spec import first_fault
 from milepost.settings import Settings
 from milepost.store import keys, lockfile, migrate
 from milepost.store.address import parse_address
@@ -61,9 +62,9 @@ def _spec(tenant: str, **fields: object) -> KeySpec:
     try:
         return KeySpec.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InvalidError(f"{place}: {first['msg']}, not {first['input']!r}") from error
+        place, why = first_fault(error)
+        given = error.errors()[0]["input"]
+        raise InvalidError(f"{'.'.join(place)}: {why}; not {given!r}") from error
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """API keys: what they may be, how they are made and taken back, each act with its audit row."""
 
 import hashlib
+import re
 import secrets
 from typing import Annotated, Literal, get_args
 
 import orjson
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from milepost.runtime.agent_spec import Spec
 from milepost.store import audit, keys
@@ -35,7 +36,18 @@ DAY_MS = 86_400_000
 
 # A scope of one's own opens no route: permissions of tools name it, exactly as a key does.
 OWN_SCOPE = "scope:[a-z0-9][a-z0-9_.-]{0,63}"
-KeyScope = Annotated[str, Field(pattern=f"^(?:{'|'.join(SCOPES)}|{OWN_SCOPE})$")]
+_SCOPE = re.compile(f"{'|'.join(SCOPES)}|{OWN_SCOPE}")
+
+
+def _checked_scope(scope: str) -> str:
+    if not _SCOPE.fullmatch(scope):
+        raise ValueError(
+            f"there is no such scope; there are {', '.join(SCOPES)}, and your own, as in scope:name"
+        )
+    return scope
+
+
+KeyScope = Annotated[str, AfterValidator(_checked_scope)]
 Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
