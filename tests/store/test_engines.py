@@ -512,6 +512,22 @@ async def test_who_falls_silent_in_a_transaction_keeps_no_lock_from_others(
             await engine.write(lock_and_fall_silent(postgres_address, together=together))
 
 
+async def test_who_falls_silent_with_a_groups_locks_loses_them_before_others_lose_patience(
+    postgres_address: PostgresAddress,
+) -> None:
+    async with opened(postgres_address) as engine:
+        with pytest.raises(DatabaseUnavailableError, match="idle-in-transaction"):
+            await engine.write_each(_lock_and_fall_silent_as_ever(postgres_address), [])
+
+
+def _lock_and_fall_silent_as_ever(address: PostgresAddress) -> Work[list[None]]:
+    yield _LOCK()
+    with connect(address.url) as rival:
+        rival.execute("SELECT pg_advisory_xact_lock(42)")
+    yield _LOCK()
+    return []
+
+
 async def test_a_commit_that_nobody_answered_is_not_taken_for_done(
     postgres_address: PostgresAddress,
 ) -> None:

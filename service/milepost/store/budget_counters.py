@@ -11,15 +11,13 @@ from sqlalchemy import delete, select, tuple_, update
 
 from milepost.store import schema
 from milepost.store.amounts import MEASURES, NOTHING, Amounts, Bounds
-from milepost.store.dialect import idle_bound, insert_new, number, rows, rows_of
+from milepost.store.dialect import insert_new, number, rows, rows_of
 from milepost.store.listing import Query, paged, where_equal
 from milepost.store.records import Page
 from milepost.store.work import Call, Row, Statement, Work
 
 PURGE_MAX = 1_000
 KEPT_MS = 7 * 86_400_000
-# Every run of a tenant may wait for one counter, which a frozen worker must not hold for long.
-IDLE_MS = 1_000
 
 _B = schema.budgets.c
 _C = schema.budget_counters.c
@@ -129,7 +127,6 @@ _KEEP = Statement(
     )
     .values(**{name: _counted.c[name] for name in (*_SPENT, *_RESERVED, "warned")})
 )
-_HURRY = Statement(idle_bound(IDLE_MS))
 _old = schema.budget_counters.alias("old_counters")
 _PURGE = Statement(
     delete(schema.budget_counters)
@@ -144,11 +141,6 @@ _PURGE = Statement(
     )
     .returning(_C.id)
 )
-
-
-def hurrying() -> Call:
-    """Return the statement that a transaction which locks counters begins with."""
-    return _HURRY()
 
 
 def opening(places: Iterable[tuple[str, Place]]) -> Call:

@@ -17,6 +17,7 @@ from milepost.store.engine import (
     DatabaseUnavailableError,
     tell_each,
 )
+from milepost.store.hurry import hurrying
 from milepost.store.postgres_session import Connection, claim, first_statements, parameters
 from milepost.store.transaction import OpenTransaction
 from milepost.store.transaction_postgres import PostgresTransaction
@@ -41,6 +42,7 @@ _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError
 _LIMIT_EXCEEDED = "54"  # the class of what is too large or too complex, today and tomorrow
 
 _BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
+_HURRY = hurrying().rendered("postgresql")[0].encode()
 
 Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
 
@@ -149,16 +151,23 @@ class PostgresEngine:
 
     async def write(self, work: Work[T]) -> T:
         """Do work in one transaction."""
+        return await self._write(work)
+
+    async def _write(self, work: Work[T], *settings: bytes) -> T:
         with translated():
             async with self._connection() as connection:
-                begin = (_BEGIN, *first_statements(connection))
+                begin = (_BEGIN, *first_statements(connection), *settings)
                 result = await self._run(connection, work, begin)
                 await require_answer(await connection.execute(_COMMIT))
                 return result
 
     async def write_each(self, work: Work[list[T]], told: Sequence["asyncio.Future[T]"]) -> None:
-        """Do work in one transaction, and tell each its part of the result."""
-        tell_each(told, await self.write(work))
+        """Do work in one transaction, and tell each its part of the result.
+
+        Whoever waits for a lock of one keeps all of his own group waiting. So who is frozen with
+        locks of a whole group loses them soon.
+        """
+        tell_each(told, await self._write(work, _HURRY))
 
     @asynccontextmanager
     async def transaction(self, limit_s: float) -> AsyncIterator[OpenTransaction]:

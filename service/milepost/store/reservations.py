@@ -15,6 +15,7 @@ from milepost.store import budget_counters, schema
 from milepost.store.amounts import MEASURES, NOTHING, Amounts
 from milepost.store.budget_counters import CounterKey, Place
 from milepost.store.dialect import rows, rows_of, text, word
+from milepost.store.hurry import hurrying
 from milepost.store.work import Call, Row, Statement, Work
 
 FREE_MAX = 100
@@ -124,7 +125,7 @@ def free(tenant: str | None = None) -> Work[int]:
         given_back[each.key] = given_back.get(each.key, NOTHING).plus(each.amounts)
     places = {(each.holder.tenant, Place(each.key)) for each in reserved}
     *_, locked = yield (
-        budget_counters.hurrying(),
+        hurrying(),
         _DROP(dropped=rows_of(map(_row_of, reserved))),
         budget_counters.locking(places),
     )

@@ -132,7 +132,7 @@ def spend(items: Sequence[Spending]) -> Work[list[Outcome]]:
 
 def _calls(items: Sequence[Spending]) -> dict[str, Call]:
     """Return the statements by name. Whoever locks both locks reservations first, then counters."""
-    calls = {"hurry": budget_counters.hurrying()}
+    calls: dict[str, Call] = {}
     if new := {
         (item.tenant, place)
         for item in items
