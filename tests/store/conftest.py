@@ -6,6 +6,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
@@ -69,3 +70,13 @@ async def serving(store: Store) -> AsyncIterator[Store]:
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
+
+
+def waiting_for_locks(watching: psycopg.Connection[tuple[int]]) -> int:
+    """Return how many sessions of this database wait for a lock."""
+    found = watching.execute(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ).fetchone()
+    assert found is not None
+    return found[0]

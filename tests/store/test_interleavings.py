@@ -45,7 +45,7 @@ from milepost.store.engine import CollisionError
 from milepost.store.grants import GrantRow
 from milepost.store.idempotency import Asked
 from milepost.store.policies import PolicyRow
-from milepost.store.rates import Tally
+from milepost.store.rates import Counting, Tally
 from milepost.store.records import (
     Claim,
     IfActive,
@@ -1044,10 +1044,13 @@ _COUNTERS_OF, _RESERVATIONS_OF = (
 HOUR_MS = 3_600_000
 
 
-def counting(key: str, *, within_ms: int = HOUR_MS, more: Sequence[str] = ()) -> Work[Any]:
+def counting(
+    key: str, *, within_ms: int = HOUR_MS, more: Sequence[str] = ()
+) -> Work[dict[str, int]]:
     """Count another call as often as there are keys."""
     tallies = [Tally(each, each, within_ms, 100) for each in (key, *more)]
-    return rates.count(TENANT, "run_1", an_id("call"), tallies)
+    [counts] = yield from rates.count([Counting(TENANT, "run_1", an_id("call"), tallies)])
+    return counts
 
 
 async def test_two_calls_are_not_counted_as_the_same_one(store: Store, every_order: Orders) -> None:

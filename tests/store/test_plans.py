@@ -80,7 +80,7 @@ from milepost.store.leftovers import Leftover
 from milepost.store.memories import MemoryFilter
 from milepost.store.pending import NewPending
 from milepost.store.postgres_session import connect
-from milepost.store.rates import Tally
+from milepost.store.rates import Counting, Tally
 from milepost.store.recollections import RecollectionRow
 from milepost.store.records import (
     Change,
@@ -406,7 +406,7 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "grants that hold": lambda: grants.search(TENANT, GrantFilter(active=True), Page(20)),
     "grants of an approval": lambda: grants.came_of(TENANT, "ses_1", "apr_1"),
     "revoke": lambda: grants.revoke(TENANT, "gra_1", "ann", NOW_MS),
-    "count": lambda: rates.count(TENANT, "running", "call_1", [TALLY]),
+    "count": lambda: rates.count([Counting(TENANT, "running", "call_1", [TALLY])]),
     "foretell": lambda: rates.foretell(TENANT, [TALLY]),
     "purge of counts": lambda: rates.purge(NOW_MS),
     "take a message": lambda: conversations.take(CHAT, "m1", "h", NOW_MS),

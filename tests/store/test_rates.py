@@ -5,14 +5,21 @@ import asyncio
 import pytest
 from sqlalchemy import func, select, update
 
-from milepost.store import rates, schema
+from milepost.core.effects import CountCall
+from milepost.core.messages import ToolCall
+from milepost.core.policy import Counted
+from milepost.runtime.stored_rates import StoredRates
+from milepost.store import rates, schema, sessions
 from milepost.store.address import PostgresAddress
 from milepost.store.dialect import now_ms, number
-from milepost.store.rates import KEPT_MS, PURGE_MAX, Tally
+from milepost.store.engine_postgres import PostgresEngine
+from milepost.store.postgres_session import connect
+from milepost.store.rates import KEPT_MS, PURGE_MAX, Counting, Tally
+from milepost.store.records import Claim
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
-from tests.store.conftest import opened
-from tests.store.making import TENANT, an_id
+from tests.store.conftest import opened, serving, waiting_for_locks
+from tests.store.making import TENANT, an_id, held
 
 HOUR_MS = 3_600_000
 AT_ONCE = 50
@@ -32,7 +39,8 @@ def a_tally(key: str, *, most: int = 1_000) -> Tally:
 
 async def counted(store: Store, key: str, call_id: str, *, tenant: str = TENANT) -> int:
     """Count a call."""
-    return (await store.write(rates.count(tenant, "run_1", call_id, [a_tally(key)])))["often"]
+    call = Counting(tenant, "run_1", call_id, [a_tally(key)])
+    return (await store.write(rates.count([call])))[0]["often"]
 
 
 async def age(store: Store, by_ms: int) -> None:
@@ -106,9 +114,11 @@ async def test_only_as_much_is_counted_as_matters(store: Store) -> None:
     for place in range(5):
         await counted(store, key, str(place))
 
-    some = await store.write(rates.count(TENANT, "run_1", "new", [a_tally(key, most=3)]))
+    some = await store.write(
+        rates.count([Counting(TENANT, "run_1", "new", [a_tally(key, most=3)])])
+    )
 
-    assert some == {"often": 3}
+    assert some == [{"often": 3}]
     assert await store.read(rates.foretell(TENANT, [a_tally(key, most=3)])) == {"often": 3}
 
 
@@ -139,7 +149,8 @@ async def test_what_is_past_is_purged_marks_before_their_counters(store: Store, 
 
 def _marked(key: str, many: int) -> Work[None]:
     for place in range(many):
-        yield from rates.count(TENANT, "run_1", f"call_{place}", [a_tally(key, most=1)])
+        call = Counting(TENANT, "run_1", f"call_{place}", [a_tally(key, most=1)])
+        yield from rates.count([call])
 
 
 def _now() -> Work[int]:
@@ -158,3 +169,60 @@ async def test_a_call_that_comes_while_its_counter_is_purged_is_counted(store: S
     )
 
     assert await counted(store, key, "last") == 11
+
+
+async def test_calls_of_one_group_are_counted_one_after_the_other_each_in_its_own_tallies(
+    store: Store,
+) -> None:
+    one, other = sorted((an_id("key"), an_id("key")))
+    both = [Tally("one", one, HOUR_MS, 1_000), Tally("other", other, HOUR_MS, 1_000)]
+
+    counts = await store.write(
+        rates.count(
+            [
+                Counting(TENANT, "run_1", "a", both[::-1]),
+                Counting(TENANT, "run_1", "b", both[1:]),
+                Counting("globex", "run_1", "a", both[:1]),
+                Counting(TENANT, "run_1", "a", both[:1]),
+                Counting(TENANT, "run_2", "a", both),
+            ]
+        )
+    )
+
+    assert counts == [
+        {"one": 1, "other": 1},
+        {"other": 2},
+        {"one": 1},
+        {"one": 1},
+        {"one": 2, "other": 3},
+    ]
+
+
+async def test_calls_that_wait_for_their_counter_leave_others_their_connections(
+    postgres_address: PostgresAddress,
+) -> None:
+    engine = PostgresEngine(postgres_address.url, pool_max=3)
+    await engine.open()
+    # Who loses patience with the lock does not come back, or a connection would be free after all.
+    async with serving(Store(engine, waits_s=(60.0,))) as store:
+        claim = await held(store)
+        await ask(store, claim, "first")
+        url = postgres_address.url
+        with connect(url) as watching, connect(url) as rival, rival.transaction():
+            rival.execute("SELECT 1 FROM rate_counters FOR UPDATE")
+            tasks = [asyncio.create_task(ask(store, claim, f"call_{i}")) for i in range(9)]
+            while not await asyncio.to_thread(waiting_for_locks, watching):
+                pass
+            await store.read(sessions.find(TENANT, claim.session_id))
+
+            assert waiting_for_locks(watching) == 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await engine.close()
+
+
+async def ask(store: Store, claim: Claim, call_id: str) -> int:
+    """Count a call as a run does."""
+    effect = CountCall(ToolCall(call_id, "pay", {}), (Counted("often", "tenant", 60.0, 1_000),))
+    return (await StoredRates(store).count(claim, effect))["often"]

@@ -12,7 +12,7 @@ from milepost.store.postgres_session import connect
 from milepost.store.spending import Charge, Crossing, Reserve, Settle, Shortage, spend
 from milepost.store.store import Store
 from tests.store.budgeting import CALL, a_call_of, counted, counters, kept, place_in
-from tests.store.conftest import serving
+from tests.store.conftest import serving, waiting_for_locks
 from tests.store.making import TENANT, a_run, held
 
 THE_SERVER_ENDS_WHO_IS_SILENT = "3s"  # It does after one, and else after five.
@@ -91,11 +91,11 @@ async def test_calls_that_wait_for_a_counter_leave_others_their_connections(
                 asyncio.create_task(store.reserve(a_call_of(claim), [place], lambda _: CALL))
                 for _ in range(9)
             ]
-            while not await asyncio.to_thread(_waiting, watching):
+            while not await asyncio.to_thread(waiting_for_locks, watching):
                 pass
             await store.read(sessions.find(TENANT, claim.session_id))
 
-            assert _waiting(watching) == 1
+            assert waiting_for_locks(watching) == 1
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -134,13 +134,3 @@ def _is_lockable(address: PostgresAddress) -> bool:
         except psycopg.errors.LockNotAvailable:
             return False
         return True
-
-
-def _waiting(watching: psycopg.Connection[tuple[int]]) -> int:
-    """Return how many sessions of this database wait for a lock."""
-    found = watching.execute(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    ).fetchone()
-    assert found is not None
-    return found[0]

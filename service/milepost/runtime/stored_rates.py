@@ -6,7 +6,7 @@ from milepost.core.effects import CountCall
 from milepost.core.policy import Counted
 from milepost.runtime.rates import Whose, tally_of
 from milepost.store import rates
-from milepost.store.rates import Tally
+from milepost.store.rates import Counting, Tally
 from milepost.store.records import Claim
 from milepost.store.store import Store
 
@@ -20,8 +20,8 @@ class StoredRates:
     async def count(self, claim: Claim, effect: CountCall) -> Mapping[str, int]:
         """Count the call, and return by key how many there were within the time, it included."""
         tallies = _tallies(claim, effect.wanted)
-        return await self._store.write(
-            rates.count(claim.tenant, claim.run_id, effect.call.id, tallies)
+        return await self._store.count(
+            Counting(claim.tenant, claim.run_id, effect.call.id, tallies)
         )
 
     async def foretell(

@@ -1,5 +1,8 @@
 """How often calls were made lately: a mark for each, counted while nobody else counts.
 
+All runs of a tenant may count in one counter, which is locked until the commit. So a process counts
+what gathered meanwhile in one transaction: one connection waits for the lock, however many calls.
+
 A call has one mark for each thing that is counted, however often it is asked about, so that a
 worker's death makes no call count twice. Marks hold nothing but ids, and stay where a session is
 deleted: nobody starts counting anew by deleting what was counted.
@@ -7,13 +10,14 @@ deleted: nobody starts counting anew by deleting what was counted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from sqlalchemy import Select, delete, func, select, tuple_
 from sqlalchemy.dialects import postgresql
 
 from milepost.store import schema
 from milepost.store.dialect import insert_new, now_ms, number, text
-from milepost.store.work import Statement, Work
+from milepost.store.work import Call, Statement, Work
 
 PURGE_MAX = 1_000
 KEPT_MS = 3_600_000
@@ -34,6 +38,16 @@ class Tally:
     most: int
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A call of a run that is to be counted, in each of these tallies."""
+
+    tenant: str
+    run_id: str
+    call_id: str
+    tallies: Sequence[Tally]
+
+
 _until = now_ms() + number("within_ms")
 # Locks the counter: whoever counts the same waits, so that no two calls count as the same one.
 _TICK = Statement(
@@ -42,7 +56,6 @@ _TICK = Statement(
     .on_conflict_do_update(
         index_elements=[_C.tenant, _C.key], set_={"ticks": _C.ticks + 1, "until_ms": _until}
     )
-    .returning(_C.ticks)
 )
 _counted = (_M.tenant == text("tenant"), _M.key == text("key"))
 _LAPSE = Statement(delete(schema.rate_marks).where(*_counted, _M.until_ms <= now_ms()))
@@ -52,7 +65,9 @@ _MARK = Statement(
         key=text("key"),
         run_id=text("run_id"),
         call_id=text("call_id"),
-        tick=number("tick"),
+        tick=select(_C.ticks)
+        .where(_C.tenant == text("tenant"), _C.key == text("key"))
+        .scalar_subquery(),
         until_ms=_until,
     )
 )
@@ -112,23 +127,37 @@ _PURGE_COUNTERS = Statement(
 )
 
 
-def count(tenant: str, run_id: str, call_id: str, tallies: Sequence[Tally]) -> Work[dict[str, int]]:
-    """Mark the call, and return by name how many there were up to it, within each tally's time.
+def count(calls: Sequence[Counting]) -> Work[list[dict[str, int]]]:
+    """Mark the calls, and return by name how many there were up to each, within a tally's time.
 
-    What is more than the tally's `most` is not told.
+    What is more than the tally's `most` is not told. Counters are locked in the order of their
+    keys, lest two groups wait for each other.
     """
-    counts: dict[str, int] = {}
-    for tally in sorted(tallies, key=lambda each: each.key):
-        named = {"tenant": tenant, "key": tally.key}
-        call = {**named, "run_id": run_id, "call_id": call_id}
-        ((tick,),) = yield _TICK(**named, within_ms=tally.within_ms)
-        _, _, ((counted,),) = yield (
-            _LAPSE(**named),
-            _MARK(**call, tick=tick, within_ms=tally.within_ms),
-            _COUNT(**call, most=tally.most),
-        )
-        counts[tally.name] = int(counted)
+    wanted = sorted(
+        ((place, call, tally) for place, call in enumerate(calls) for tally in call.tallies),
+        key=lambda each: (each[1].tenant, each[2].key),
+    )
+    steps = (_counting(call, tally) for _, call, tally in wanted)
+    answers = yield tuple(chain.from_iterable(steps))
+    counts: list[dict[str, int]] = [{} for _ in calls]
+    for (place, _, tally), ((counted,),) in zip(wanted, answers[_STEPS - 1 :: _STEPS], strict=True):
+        counts[place][tally.name] = int(counted)
     return counts
+
+
+_STEPS = 4
+
+
+def _counting(call: Counting, tally: Tally) -> tuple[Call, ...]:
+    """Return the statements that count a call, of which the last one answers."""
+    counter = {"tenant": call.tenant, "key": tally.key}
+    mark = {**counter, "run_id": call.run_id, "call_id": call.call_id}
+    return (
+        _TICK(**counter, within_ms=tally.within_ms),
+        _LAPSE(**counter),
+        _MARK(**mark, within_ms=tally.within_ms),
+        _COUNT(**mark, most=tally.most),
+    )
 
 
 def foretell(tenant: str, tallies: Sequence[Tally]) -> Work[dict[str, int]]:

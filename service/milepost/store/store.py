@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from milepost.core.errors import FencedError
-from milepost.store import artifacts, budgets, log, new_runs, pending, spending
+from milepost.store import artifacts, budgets, log, new_runs, pending, rates, spending
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import Place
 from milepost.store.budgets import BudgetRow
@@ -15,6 +15,7 @@ from milepost.store.cancellation import heed_cancellation, told_to_stop
 from milepost.store.conversations import ScopeKey
 from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.lane import Lane
+from milepost.store.rates import Counting
 from milepost.store.records import NO_LESSON, Append, InboxMessage, LogEntry, NewRun
 from milepost.store.reservations import Holder
 from milepost.store.spending import Charge, Crossing, Fit, Reserve, Settle, Shortage, Spending
@@ -53,6 +54,9 @@ class Store:
         self._spending: Lane[Spending, spending.Outcome] = Lane(
             commits or engine, spending.spend, _spending
         )
+        self._counts: Lane[Counting, dict[str, int]] = Lane(
+            commits or engine, rates.count, _counting
+        )
 
     async def run(self) -> None:
         """Serve the group commits until cancelled."""
@@ -60,6 +64,7 @@ class Store:
             tasks.create_task(self._creates.run())
             tasks.create_task(self._appends.run())
             tasks.create_task(self._spending.run())
+            tasks.create_task(self._counts.run())
 
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing."""
@@ -145,6 +150,10 @@ class Store:
         """Count what was taken of budgets without having been reserved."""
         await self._spending.submit(Charge(tenant, places, billed))
 
+    async def count(self, call: Counting) -> dict[str, int]:
+        """Count a call of a run, as `rates.count` does: see `append` on outages."""
+        return await self._when_back(lambda: self._counts.submit(call))
+
     async def pending_in(self, scope: ScopeKey) -> pending.PendingRow | None:
         """Return what waits in a conversation, for a run: see `append` on outages."""
         return await self._when_back(lambda: self.read(pending.open_in(scope)))
@@ -206,3 +215,8 @@ def _appending(item: Append) -> Sequence[object]:
 def _spending(item: Spending) -> Sequence[object]:
     """Let a call be settled in another group than it reserves in: that finds what this keeps."""
     return () if isinstance(item, Charge) else (item.holder,)
+
+
+def _counting(_: Counting) -> Sequence[object]:
+    """Let all calls be in one group: each is counted behind those before it."""
+    return ()
