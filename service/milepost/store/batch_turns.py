@@ -18,6 +18,7 @@ from milepost.core.codec import usage_read, usage_shown
 from milepost.store import new_runs, schema
 from milepost.store.batches import COLUMNS, LOCK, BatchRow, Counts
 from milepost.store.dialect import json_text, number, rows, rows_of, text, word, words
+from milepost.store.hurry import hurrying
 from milepost.store.records import NewRun
 from milepost.store.work import Rows, Statement, Work
 
@@ -191,7 +192,8 @@ def look(queue_limit: int, behind: BatchRow | None = None) -> Work[tuple[list[St
 
 def turn(tenant: str, batch_id: str, offer: Offer) -> Work[Turn | None]:
     """Give a batch its turn; None if it is over, or gone."""
-    locked = yield LOCK(tenant=tenant, batch_id=batch_id)
+    # Every pump that waits for this batch keeps all other batches waiting.
+    _, locked = yield hurrying(), LOCK(tenant=tenant, batch_id=batch_id)
     if not locked or not (row := BatchRow(*locked[0])).is_open:
         return None
     before = row

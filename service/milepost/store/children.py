@@ -8,6 +8,7 @@ from sqlalchemy import exists, select, update
 
 from milepost.store import runs, schema
 from milepost.store.dialect import among, number, rows, rows_of, text, words
+from milepost.store.hurry import hurrying
 from milepost.store.records import CHILD_LETTER
 from milepost.store.runs import COLUMNS, Letter, RunRow
 from milepost.store.work import Statement, Work
@@ -149,7 +150,9 @@ def _ids(ids: Sequence[str]) -> str:
 def tell(child: RunRow, now_ms: int) -> Work[Told | None]:
     """Put into the parent's inbox what became of its child; None if that was done already."""
     assert child.parent_run_id is not None, "only a child has somebody to tell"
-    if not (yield _TELL(run_id=child.id, tenant=child.tenant, now_ms=now_ms)):
+    # All children of a parent may wait for it, each on a connection of its own.
+    _, is_first = yield hurrying(), _TELL(run_id=child.id, tenant=child.tenant, now_ms=now_ms)
+    if not is_first:
         return None
     said = {
         "call_id": child.parent_call_id,

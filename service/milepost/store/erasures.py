@@ -13,6 +13,7 @@ from sqlalchemy import insert, null, select, update
 from milepost.core.errors import ConflictError, NotFoundError
 from milepost.store import audit, schema
 from milepost.store.dialect import advisory_lock, now_ms, number, rows, rows_of, text
+from milepost.store.hurry import hurrying
 from milepost.store.listing import Query, paged
 from milepost.store.records import AuditRow, Page
 from milepost.store.work import Call, Statement, Work
@@ -79,7 +80,8 @@ _COLUMNS = (
 )  # fmt: skip
 
 # Whoever makes something for a user holds the lock together with all others that do, and looks for
-# an erasure then. One that begins waits for them: so it sees all that they made.
+# an erasure then. One that begins waits for them: so it sees all that they made. Who comes later
+# waits behind that one, for whatever user: so nobody may be frozen with this lock for long.
 _TOGETHER = Statement(advisory_lock(_LOCK_KEY, shared=True))
 _ALONE = Statement(advisory_lock(_LOCK_KEY, shared=False))
 
@@ -176,14 +178,14 @@ def require_none(tenant: str, user: str | None) -> Work[None]:
     """
     if user is None:
         return
-    _, found = yield looking_for([(tenant, user)])
+    *_, found = yield hurrying(), *looking_for([(tenant, user)])
     if found:
         raise refused(user)
 
 
 def begin(wanted: NewErasure, act: AuditRow) -> Work[ErasureRow]:
     """Begin to erase a user; return the erasure that is under way already, if there is one."""
-    yield _ALONE()
+    yield hurrying(), _ALONE()
     found = yield _OF_USER(tenant=wanted.tenant, user_id=wanted.user)
     if found:
         return ErasureRow(*found[0])
