@@ -21,6 +21,7 @@ from milepost.store import (
     approval_times,
     approvals,
     budgets,
+    chat_approvals,
     grants,
     idempotency,
     log,
@@ -1037,6 +1038,33 @@ _COUNTERS_OF, _RESERVATIONS_OF = (
     Statement(select(func.count()).where(table.c.budget_id == text("budget_id")))
     for table in (schema.budget_counters, schema.budget_reservations)
 )
+
+
+# --- Chats ---
+
+
+async def test_who_goes_on_in_a_chat_and_who_ends_its_run_do_not_wait_for_each_other_for_ever(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[NewRun]:
+        asked = await asking(store)
+        row = await store.read(runs.find(TENANT, asked.run_id))
+        head = await store.read(log.head(TENANT, asked.run_id))
+        question = await store.read(approvals.find(TENANT, asked.id))
+        message = a_run(session_id=row.session_id, session_is_new=False)
+        return Contest(message, going_on(question, message), an_end(row, head))
+
+    async for raced in every_order(prepare):
+        (made,) = raced.one
+        assert isinstance(made, new_runs.Created), raced
+        assert not isinstance(raced.other, Exception), raced
+        assert await status(store, raced.subject.id) == "queued", raced
+
+
+def going_on(question: approvals.ApprovalRow, message: NewRun) -> Work[Any]:
+    """Do as a message does in a chat that waits for an answer: take the question back, and run."""
+    yield from chat_approvals.supersede(question, message.session_id, "ann", NOW_MS)
+    return (yield from new_runs.create([message]))
 
 
 # --- Policies, grants and rates ---

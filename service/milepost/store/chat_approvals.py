@@ -11,6 +11,7 @@ WAITING_MAX = 100
 
 _A = schema.approvals.c
 _R = schema.runs.c
+_S = schema.sessions.c
 _children = schema.runs.alias("children").c
 
 _under_way = (
@@ -38,6 +39,10 @@ _WAITING = Statement(
     .where(_is_waiting, _A.kind == word("call"))
     .order_by(_A.id)
     .limit(WAITING_MAX)
+)
+# A session's lock comes before its runs': who goes on makes a run in it behind this.
+_LOCK_SESSION = Statement(
+    select(_S.id).where(_S.id == text("session_id"), _S.tenant == text("tenant")).with_for_update()
 )
 _LOCK_RUN = Statement(
     select(_R.id)
@@ -84,8 +89,12 @@ def waiting_in(tenant: str, session_id: str) -> Work[list[ApprovalRow]]:
 
 
 def run_of(tenant: str, session_id: str) -> Work[str | None]:
-    """Return the run that the conversation waits for, its lock held; None if there is none."""
-    held = yield _LOCK_RUN(tenant=tenant, session_id=session_id)
+    """Return the run that the conversation waits for; None if there is none.
+
+    Its lock is held, and its session's before that.
+    """
+    named = {"tenant": tenant, "session_id": session_id}
+    _, held = yield _LOCK_SESSION(**named), _LOCK_RUN(**named)
     return str(held[0][0]) if held else None
 
 
