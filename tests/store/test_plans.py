@@ -250,9 +250,17 @@ A_FORK = SessionRow(
 
 
 def erasing(stage: str) -> Work[Any]:
-    """Return a step of a stage of the erasure of a user."""
+    """Take a step of a stage of the erasure of a user, as if it stood there."""
     row = ErasureRow("era_1", TENANT, "", "", "ann", stage, "", "{}", 0, 0, None)
-    return erasure.go_on(row, NOW_MS)
+    work = erasure.go_on(row, NOW_MS)
+    yield next(work)
+    answer: Any = [(row.id,)]
+    while True:
+        try:
+            asked = work.send(answer)
+        except StopIteration:
+            return
+        answer = yield asked
 
 
 def arriving(then: Literal["interrupt", "rollback", "steer"]) -> NewRun:

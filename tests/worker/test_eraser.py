@@ -11,7 +11,16 @@ import pytest
 from sqlalchemy import insert
 
 from milepost.providers.cache_key import owner_key
-from milepost.store import audit, batches, erasures, memories, schema, session_imports, sessions
+from milepost.store import (
+    audit,
+    batches,
+    erasure,
+    erasures,
+    memories,
+    schema,
+    session_imports,
+    sessions,
+)
 from milepost.store.address import SqliteAddress
 from milepost.store.audit import AuditFilter
 from milepost.store.conversations import ScopeKey, take
@@ -79,6 +88,24 @@ async def test_all_runs_of_a_user_go_and_nobody_elses(house: Household) -> None:
     assert await house.left(schema.runs) == 2
     assert await house.left(schema.runs, id=other.run_id) == 1
     assert await house.left(schema.runs, id=foreign.id) == 1
+
+
+async def test_whoever_was_frozen_while_another_finished_erases_nothing_that_came_since(
+    house: Household,
+) -> None:
+    row = await begun(house)
+    frozen = await house.store.write(erasures.take())
+    assert frozen is not None
+    await house.store.write(erasures.advance(frozen, held_ms=-1))
+    await finish(house, row)
+    again = NewSession(an_id("ses"), TENANT, ANN, None, "{}", NOW_MS)
+    await house.store.write(sessions.create(again))
+
+    steps = [await house.store.write(erasure.go_on(frozen, NOW_MS))]
+    while not steps[-1].step.idle and steps[-1].row.stage != erasure.FILE_STAGE:
+        steps.append(await house.store.write(erasure.go_on(steps[-1].row, NOW_MS)))
+
+    assert await house.left(schema.sessions, id=again.id) == 1
 
 
 async def test_what_is_under_way_is_cancelled_first(house: Household) -> None:

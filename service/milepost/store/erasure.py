@@ -237,8 +237,13 @@ _Outcome = tuple[Step, _At]
 
 
 def go_on(row: ErasureRow, now_ms: int) -> Work[Gone]:
-    """Take the next step of the erasure, and write down how far it has come."""
+    """Take the next step of the erasure, and write down how far it has come.
+
+    Whoever finds that another has taken one meanwhile leaves it to that one.
+    """
     assert row.user is not None, "who it was is forgotten only when all else is gone"
+    if not (yield from erasures.stands(row)):
+        return Gone(row, Step(idle=True))
     at = _At.of(row)
     whose = _Whose(row.tenant, row.user, Cause(row.id, row.user), now_ms)
     step, then = yield from STAGES[at.stage](whose, at)

@@ -127,6 +127,16 @@ _TAKE = Statement(
     .values(until_ms=now_ms() + HELD_MS)
     .returning(*_COLUMNS)
 )
+_STANDS = Statement(
+    select(_E.id)
+    .where(
+        _one,
+        _E.user_id.is_not(None),
+        _E.stage == text("stage"),
+        _E.place == text("place"),
+    )
+    .with_for_update()
+)
 _ADVANCE = Statement(
     update(schema.erasures)
     .where(_one, _E.ended_ms.is_(None))
@@ -222,6 +232,16 @@ def take() -> Work[ErasureRow | None]:
     """Take the oldest erasure that nobody is at, None if there is none."""
     found = yield _TAKE()
     return ErasureRow(*found[0]) if found else None
+
+
+def stands(row: ErasureRow) -> Work[bool]:
+    """Say whether it stands where it was seen; until the transaction ends, nobody takes it on.
+
+    Who was silent for long is not at it any more. Another may have finished, and what there is of
+    the user then is new.
+    """
+    named = {"tenant": row.tenant, "erasure_id": row.id}
+    return bool((yield _STANDS(**named, stage=row.stage, place=row.place)))
 
 
 def advance(row: ErasureRow, *, held_ms: int = HELD_MS) -> Work[None]:
