@@ -189,13 +189,29 @@ def test_a_truth_value_is_no_count() -> None:
         ("tool_calls", "tool_calls"),
         ("function_call", "tool_calls"),
         ("length", "length"),
+        ("model_length", "length"),
+        ("model_context_window_exceeded", "length"),
         ("content_filter", "content_filter"),
+        ("sensitive", "content_filter"),
         ("eos_token", "stop"),
         (7, "stop"),
     ],
 )
 def test_reasons_to_stop_are_translated(said: object, reason: str) -> None:
     assert finished(choice({}, said)).reason == reason
+
+
+@pytest.mark.parametrize(
+    "said", ["error", "insufficient_system_resource", "network_error", "abort"]
+)
+def test_who_gives_up_in_the_middle_has_not_merely_stopped(said: str) -> None:
+    chunks = Chunks(Failures("openai", None))
+    chunks.decode(orjson.dumps(choice({"content": "The answer is"})))
+
+    with pytest.raises(ProviderError) as error:
+        chunks.decode(orjson.dumps(choice({}, said)))
+
+    assert (error.value.code, error.value.retryable) == ("provider_stream_cut", True)
 
 
 def test_who_asks_for_calls_does_not_merely_stop() -> None:

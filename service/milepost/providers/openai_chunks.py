@@ -30,8 +30,14 @@ _REASONS: Mapping[str, FinishReason] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "length": "length",
+    "model_length": "length",
+    "model_context_window_exceeded": "length",
     "content_filter": "content_filter",
+    "sensitive": "content_filter",
 }
+# The server gave up in the middle, and says so where others give a reason: Mistral, DeepSeek, GLM
+# and vLLM, in this order.
+_GIVEN_UP = frozenset({"error", "insufficient_system_resource", "network_error", "abort"})
 
 
 class Chunks:
@@ -131,6 +137,8 @@ class Chunks:
             self._read_delta(delta, deltas)
         reason = choice.get("finish_reason")
         if reason and self._reason is None:
+            if text(reason) in _GIVEN_UP:
+                raise self._failures.cut_short()
             self._reason = _REASONS.get(text(reason), "stop")
 
     def _read_delta(self, delta: Mapping[str, object], deltas: list[Delta]) -> None:
