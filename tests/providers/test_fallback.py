@@ -126,6 +126,15 @@ async def test_what_is_wrong_with_the_request_or_the_key_is_raised_at_once(statu
     assert second.requests == []
 
 
+async def test_who_was_at_work_before_a_refusal_may_still_send_a_bill() -> None:
+    late, refusal = Failures("acme", None).timed_out("answer", 1), answered(401)
+
+    caught = await failed(fallback(late, refusal))
+
+    assert caught is refusal
+    assert caught.unknown_calls == 1
+
+
 async def test_what_is_no_vendors_failure_is_raised_at_once() -> None:
     with pytest.raises(ZeroDivisionError):
         await heard(fallback(ZeroDivisionError(), saying("never asked")))

@@ -45,9 +45,11 @@ class Fallback:
                 try:
                     opened = await opening(deltas)
                 except ProviderError as error:
-                    if not in_trouble(error):
-                        raise
                     failed.append((name, error))
+                    if not in_trouble(error):
+                        if len(failed) > 1:
+                            error.unknown_calls = _unknown_calls(failed)
+                        raise
                     continue
                 for other, why in failed:
                     yield FellBack(other, name, why.code, str(why), was_at_work(why))
@@ -81,5 +83,10 @@ def _exhausted(failed: list[tuple[str, ProviderError]]) -> ProviderError:
         retryable=bool(waits_s),
         retry_after_s=min(waits_s, default=0) or None,
         status=asked[-1].status,
-        unknown_calls=sum(map(was_at_work, errors)),
+        unknown_calls=_unknown_calls(failed),
     )
+
+
+def _unknown_calls(failed: list[tuple[str, ProviderError]]) -> int:
+    """Count those who may bill what they did, and told nobody how much that was."""
+    return sum(was_at_work(error) for _, error in failed)
