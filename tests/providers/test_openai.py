@@ -28,7 +28,7 @@ from milepost.core.model import (
 from milepost.core.usage import Usage
 from milepost.providers.assemble import Assembly
 from milepost.providers.endpoint import Endpoint
-from milepost.providers.failures import STREAM_CUT
+from milepost.providers.failures import STREAM_CUT, was_at_work
 from milepost.providers.http import Http
 from milepost.providers.openai import openai
 from milepost.providers.reading import Patience
@@ -615,6 +615,34 @@ async def test_a_connection_dropped_before_the_answer_is_unreachable_and_asked_n
 
     assert (error.code, error.retryable) == ("provider_unreachable", True)
     assert len(stub.requests) == 1
+
+
+async def test_a_server_that_had_the_request_for_long_is_not_asked_again_unnoticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("milepost.providers.http.GONE_S_MAX", -1)
+    payload = b"".join((*HELLO[1:], DONE))
+    head = SSE_HEAD.replace(b"connection: close", b"content-length: %d" % len(payload))
+    async with (
+        serving((head + payload,), after="drop") as stub,
+        Http() as http,
+    ):
+        await replied(provider(http, stub.base_url))
+        error = await refused(provider(http, stub.base_url))
+
+    assert (error.code, error.retryable) == ("provider_stream_cut", True)
+    assert was_at_work(error)
+    assert len(stub.requests) == 1
+
+
+async def test_who_hangs_up_within_the_head_of_an_answer_was_at_work() -> None:
+    async with (
+        serving((b"HTTP/1.1 200 OK\r\ncontent-ty",)) as stub,
+        Http() as http,
+    ):
+        error = await refused(provider(http, stub.base_url))
+
+    assert was_at_work(error)
 
 
 # --- Misconfigured -----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from milepost.core.model import Delta, Finished, ModelRequest, Spent
 from milepost.core.usage import Usage
 from milepost.providers.address import is_address
 from milepost.providers.failures import Failures
-from milepost.providers.http import Http
+from milepost.providers.http import Http, HungUpError
 from milepost.providers.http_connection import Answer
 from milepost.providers.reading import Decoder, Patience, Reading
 from milepost.providers.tokens import estimate, estimate_prompt
@@ -100,6 +100,8 @@ class Endpoint:
             raise self._failures.unreachable(error, retryable=False) from error
         except TimeoutError as error:
             raise self._failures.timed_out("answer", self._patience.first_s) from error
+        except HungUpError as error:
+            raise self._failures.hung_up() from error
         except OSError as error:
             raise self._failures.unreachable(error) from error
         except HttpParserError as error:

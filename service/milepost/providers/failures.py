@@ -138,13 +138,21 @@ class Failures:
             retryable=True,
         )
 
+    def hung_up(self) -> ProviderError:
+        """Return the error of a vendor that went away before its answer, and had the request."""
+        return ProviderError(
+            f"{self._vendor} had the request, and hung up before it answered; try again",
+            code=STREAM_CUT,
+            retryable=True,
+        )
+
     def unreadable(self, what: str, payload: bytes) -> ProviderError:
         """Return the error of an answer that is not what the wire prescribes."""
         detail = self._cut(payload.decode(errors="replace"))
         return ProviderError(f"{self._vendor} sent {what}: {detail}", retryable=True)
 
     def unreachable(self, cause: Exception, *, retryable: bool = True) -> ProviderError:
-        """Return the error of a connection that could not be made, or broke before the answer."""
+        """Return the error of a connection that could not be made, or broke at once."""
         return ProviderError(
             f"{self._vendor} cannot be reached ({self._cut(str(cause) or type(cause).__name__)});"
             " check its base URL and the network",

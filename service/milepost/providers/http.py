@@ -11,12 +11,18 @@ from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
 from milepost.core.errors import ConfigurationError
-from milepost.providers.http_connection import Answer
+from milepost.providers.http_connection import Answer, Connection
 from milepost.providers.http_connections import Connections, Resolve
 
 # What may stand in a path and a query as it is: RFC 3986, section 3.3, and escapes made already.
 _SENDABLE = "/?:@!$&'()*+,;=%-._~[]"
 _PORTS = {"http": 80, "https": 443}
+# A connection that was gone says so after a way to the server and back, and a busy loop hears it.
+GONE_S_MAX = 2.0
+
+
+class HungUpError(ConnectionError):
+    """A server went away that had the request, and may have worked on it and charge for that."""
 
 
 class Http:
@@ -70,9 +76,12 @@ class Destination:
         """Send `body` to `target`, a path and perhaps a query; return the answer, once it begins.
 
         A server may close a kept connection without announcing it (llama.cpp's does so after every
-        stream), and the next request then finds out: it is sent again. On a fresh one the server
-        may have worked, and charged for it, before it went away: whether to try that again is for
-        others to say. Raises `OSError`, and `HttpParserError` for an answer that is no HTTP.
+        stream), and the next request then finds out at once: it is sent again. Where that took
+        longer, or on a fresh connection, the server may have worked, and charged for it, before it
+        went away: whether to try that again is for others to say.
+
+        Raises `OSError`, a `HungUpError` where the server had the request for some time, and
+        `HttpParserError` for an answer that is no HTTP.
         """
         request = b"".join(
             (
@@ -84,19 +93,25 @@ class Destination:
             )
         )
         if kept := self._connections.kept(self._origin):
-            answer = kept.ask(request)
             try:
-                return await _begun(answer)
+                return await _begun(kept, request)
+            except HungUpError:
+                raise
             except ConnectionError:
-                if answer.heard:
-                    raise
-        fresh = await self._connections.fresh(self._origin)
-        return await _begun(fresh.ask(request))
+                pass  # It was gone already.
+        return await _begun(await self._connections.fresh(self._origin), request)
 
 
-async def _begun(answer: Answer) -> Answer:
+async def _begun(connection: Connection, request: bytes) -> Answer:
+    asked_s = connection.loop.time()
+    answer = connection.ask(request)
     try:
         await answer.head()
+    except ConnectionError as error:
+        answer.close()
+        if answer.heard or connection.loop.time() - asked_s > GONE_S_MAX:
+            raise HungUpError(str(error)) from error
+        raise
     except BaseException:
         answer.close()
         raise
