@@ -214,12 +214,24 @@ def test_the_first_reason_counts() -> None:
 @pytest.mark.parametrize("mark", [orjson.dumps(STOP), b"[DONE]"])
 def test_the_end_mark_is_an_end_without_a_reason(mark: bytes) -> None:
     reading = Events(Failures("anthropic", None))
+    for event in text(0, "Hello"):
+        reading.decode(orjson.dumps(event))
 
     reading.decode(mark)
 
     assert reading.done
-    assert reading.finish() == Finished("stop")
+    assert reading.finish() == Finished("stop", assumed=True)
     assert reading.decode(b"what follows is not read") == []
+
+
+@pytest.mark.parametrize("mark", [orjson.dumps(STOP), b"[DONE]"])
+def test_the_end_mark_of_no_reply_at_all_is_a_stream_that_broke_off(mark: bytes) -> None:
+    reading = Events(Failures("anthropic", None))
+
+    with pytest.raises(ProviderError) as error:
+        reading.decode(mark)
+
+    assert (error.value.code, error.value.retryable) == ("provider_stream_cut", True)
 
 
 def test_the_end_names_the_response_and_the_model() -> None:

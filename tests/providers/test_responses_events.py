@@ -216,11 +216,21 @@ def test_what_follows_the_end_is_not_read() -> None:
 
 def test_an_end_mark_is_an_end_for_who_sends_one() -> None:
     reading = decoder()
+    reading.decode(orjson.dumps(event("output_text.delta", delta="Hello")))
 
     reading.decode(b"[DONE]")
 
     assert reading.done
-    assert reading.finish() == Finished("stop")
+    assert reading.finish() == Finished("stop", assumed=True)
+
+
+def test_the_end_mark_of_no_reply_at_all_is_a_stream_that_broke_off() -> None:
+    reading = decoder()
+
+    with pytest.raises(ProviderError) as error:
+        reading.decode(b"[DONE]")
+
+    assert (error.value.code, error.value.retryable) == ("provider_stream_cut", True)
 
 
 # --- What goes back ---------------------------------------------------------------------------

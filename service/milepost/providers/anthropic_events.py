@@ -98,7 +98,7 @@ class Events:
         reason = self._reason or "stop"
         if reason == "stop" and self._calls:
             reason = "tool_calls"
-        return Finished(reason, self._response_id, self._model)
+        return Finished(reason, self._response_id, self._model, assumed=self._reason is None)
 
     def _begin(self, event: Event) -> list[Delta]:
         message = _object(event.get("message"))
@@ -217,6 +217,9 @@ class Events:
         return [] if self.said_chars else self._say(text(details.get("explanation")))
 
     def _end(self) -> list[Delta]:
+        """Take the end mark. A gateway sends it for a server that went away before any reply."""
+        if self._reason is None and not (self.said_chars or self._calls):
+            raise self._failures.cut_short()
         sealed = [] if self.finished else self._seal()
         self.done = True
         return sealed

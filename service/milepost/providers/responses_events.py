@@ -64,6 +64,7 @@ class Events:
         self._thought_at: tuple[Item, object] | None = None
         self._sealed_bytes = 0
         self._reason: FinishReason = "stop"
+        self._assumed = False
         self._response_id = ""
         self._model = ""
         self.done = False
@@ -77,9 +78,10 @@ class Events:
 
     def decode(self, payload: bytes) -> list[Delta]:
         """Return the deltas of one `data` line. Raises `ProviderError` for an error inside."""
-        if payload == DONE or self.done:
-            self._require_names()
-            self.done = True
+        if self.done:
+            return []
+        if payload == DONE:
+            self._end_unexplained()
             return []
         event = parsed(payload, self._failures)
         deltas: list[Delta] = []
@@ -96,7 +98,7 @@ class Events:
         reason = self._reason
         if reason == "stop" and self._items.calls:
             reason = "tool_calls"
-        return Finished(reason, self._response_id, self._model)
+        return Finished(reason, self._response_id, self._model, assumed=self._assumed)
 
     # --- Pieces --------------------------------------------------------------------------------
 
@@ -232,6 +234,13 @@ class Events:
         marks = [item.mark for item in self._items if item.mark is not None]
         deltas += [SealedDelta(sealed) for sealed in sealed_outline(marks, self._seal)]
         self.done = True
+
+    def _end_unexplained(self) -> None:
+        """Take the end mark. A gateway sends it for a server that went away before any reply."""
+        self._require_names()
+        if not (self.said_chars or self._items.calls):
+            raise self._failures.cut_short()
+        self._assumed = self.done = True
 
     def _catch_up(self, output: object, deltas: list[Delta]) -> None:
         """Some servers say the whole reply at once, at its end."""
