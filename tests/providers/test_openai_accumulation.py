@@ -109,14 +109,16 @@ def call(index: int, name: str = "", arguments: str = "", **more: str) -> ChatCo
 
 @st.composite
 def endings(draw: st.DrawFn) -> list[ChatCompletionChunk]:
+    """The vendor's reasoning is a part of what completes the prompt, and its sum is one of both."""
     if not draw(st.booleans()):
         return []
+    prompt, completion = draw(COUNTS), draw(COUNTS)
     usage = {
-        "prompt_tokens": draw(COUNTS),
-        "completion_tokens": draw(COUNTS),
-        "total_tokens": draw(COUNTS),
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": draw(COUNTS)},
-        "completion_tokens_details": {"reasoning_tokens": draw(COUNTS)},
+        "completion_tokens_details": {"reasoning_tokens": draw(st.integers(0, completion))},
     }
     return [chunk(choices=[], usage=usage)]
 

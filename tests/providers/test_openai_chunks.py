@@ -155,6 +155,31 @@ def test_usage_is_read_with_its_details() -> None:
     assert decoded({"choices": [], "usage": usage}) == [Spent(Usage(100, 20, 64, 8, 12))]
 
 
+@pytest.mark.parametrize(
+    ("completion", "total", "output"),
+    [
+        (20, {"total_tokens": 120}, 20),
+        (20, {"total_tokens": 132}, 32),
+        (9, {}, 21),
+        (20, {}, 20),
+    ],
+)
+def test_reasoning_that_is_counted_beside_the_answer_is_output_as_well(
+    completion: int, total: dict[str, int], output: int
+) -> None:
+    details = {"reasoning_tokens": 12}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": completion,
+        "completion_tokens_details": details,
+        **total,
+    }
+
+    assert decoded({"choices": [], "usage": usage}) == [
+        Spent(Usage(100, output, reasoning_tokens=12))
+    ]
+
+
 def test_usage_in_odd_types_counts_as_none() -> None:
     usage = {
         "prompt_tokens": "7",

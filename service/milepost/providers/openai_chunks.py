@@ -285,11 +285,17 @@ class _OpenCall:
 
 
 def _usage(usage: Mapping[str, object]) -> Usage:
+    prompt, completion = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    reasoning = count(usage, "completion_tokens_details", "reasoning_tokens")
+    # For xAI the answer's tokens are all that completes it: its sum tells that it thought beside.
+    beside = reasoning > completion or count(usage, "total_tokens") == (
+        prompt + completion + reasoning
+    )
     return Usage(
-        input_tokens=count(usage, "prompt_tokens"),
-        output_tokens=count(usage, "completion_tokens"),
+        input_tokens=prompt,
+        output_tokens=completion + reasoning if beside else completion,
         cache_read_tokens=count(usage, "prompt_tokens_details", "cached_tokens")
         or count(usage, "prompt_cache_hit_tokens"),
         cache_write_tokens=count(usage, "prompt_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=count(usage, "completion_tokens_details", "reasoning_tokens"),
+        reasoning_tokens=reasoning,
     )
