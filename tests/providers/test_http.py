@@ -5,13 +5,19 @@ import gzip
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
+from itertools import repeat
 
 import pytest
 from httptools import HttpParserError
 
 from milepost.core.errors import ConfigurationError
 from milepost.providers.http import Destination, Http
-from milepost.providers.http_connection import BUFFERED_BYTES_MAX, INFLATED_BYTES_MAX, Answer
+from milepost.providers.http_connection import (
+    BUFFERED_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    INFLATED_BYTES_MAX,
+    Answer,
+)
 from milepost.providers.http_connections import Connections
 from tests.stubs.raw_server import After, RawServer, serving
 
@@ -140,6 +146,24 @@ async def test_headers_without_end_are_no_answer() -> None:
     header = b"x-more: %s\r\n" % (b"x" * 1_000)
     with pytest.raises(HttpParserError, match="without end"):
         await posted(HEAD, *[header * 100] * 12)
+
+
+@pytest.mark.parametrize(
+    ("begun", "piece"),
+    [
+        (b"0\r\n", b"x-name: %s\r\n" % (b"x" * 50_000)),
+        (b"0\r\nx-name: ", b"x" * 50_000),
+        (b"5;name=", b"x" * 50_000),
+    ],
+    ids=["trailers", "a trailer", "an extension of a chunk"],
+)
+async def test_what_follows_a_body_without_end_is_given_up(begun: bytes, piece: bytes) -> None:
+    said = HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n" + begun
+    flood = repeat(piece, 2 * HEAD_BYTES_MAX // len(piece))
+    async with asking(said, *flood, after="hold") as (_, vendor):
+        answer = await vendor.post("/x", b"{}")
+        with pytest.raises(HttpParserError, match="without end"):
+            await text_of(answer)
 
 
 async def test_another_protocol_is_no_answer() -> None:

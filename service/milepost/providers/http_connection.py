@@ -10,7 +10,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 # A reader that is behind by as much lets the vendor wait.
 BUFFERED_BYTES_MAX = 262_144
 INFLATED_BYTES_MAX = 262_144
-# What comes before the body, which the parser itself would take without end.
+# What comes before the body, between its pieces or behind it: the parser would take it without end.
 HEAD_BYTES_MAX = 1_048_576
 _GZIP_OR_ZLIB = 47  # zlib's own number for: whichever of them the first bytes say.
 _NO_BODY = frozenset({204, 304})
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,
         )
-        self._head_bytes = 0
+        self._bodiless_bytes = 0
         self._keeps = False
         self._is_framed = False
         self._is_paused = False
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         """Send a request; return its answer, of which nothing is there yet."""
         assert self._answer is None, "one request at a time"
         self._answer = answer = Answer(self)
-        self._head_bytes = 0
+        self._bodiless_bytes = 0
         self._keeps = self._is_framed = self._whole = False
         if self._transport is None or self._transport.is_closing():
             answer.fail(ConnectionResetError("the server hung up"))
@@ -198,11 +198,10 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         answer.heard = True
-        if not answer.status:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
-                self._break(answer, HttpParserError("headers without end"))
-                return
+        self._bodiless_bytes += len(data)
+        if self._bodiless_bytes > HEAD_BYTES_MAX:
+            self._break(answer, HttpParserError("headers without end"))
+            return
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -256,6 +255,7 @@ class Connection(asyncio.Protocol):
         """Hand a piece of the body on."""
         if self._answer is None or self._whole:
             return
+        self._bodiless_bytes = 0
         if self._answer.take(body) > BUFFERED_BYTES_MAX and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
