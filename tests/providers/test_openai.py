@@ -328,6 +328,38 @@ async def test_a_server_that_never_hangs_up_is_not_waited_for(
     assert reply.text == "Hello"
 
 
+STOPPING = tuple(chunk({"content": piece}, "stop") for piece in ("Hel", "lo", " there"))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (STOPPING[0] + STOPPING[1], STOPPING[2]),
+        (chunk({}, "stop"), *(chunk({"content": piece}) for piece in ("Hel", "lo", " there"))),
+    ],
+    ids=["with every word", "before the first word"],
+)
+async def test_a_reason_to_stop_is_not_believed_of_who_goes_on(
+    http: Http, pieces: tuple[bytes, ...]
+) -> None:
+    patience = Patience(first_s=30, between_s=30, tail_s=0.001)
+    async with serving((SSE_HEAD, *pieces)) as stub:
+        reply = await replied(provider(http, stub.base_url, patience))
+
+    assert reply.text == "Hello there"
+
+
+@pytest.mark.parametrize("pieces", [STOPPING, (chunk({}, "stop"),)], ids=["some", "nothing"])
+async def test_who_stops_without_meaning_it_and_breaks_off_gave_no_reply(
+    http: Http, pieces: tuple[bytes, ...]
+) -> None:
+    head = SSE_HEAD.replace(b"connection: close", b"content-length: 100000")
+    async with serving((head, *pieces)) as stub:
+        error = await refused(provider(http, stub.base_url))
+
+    assert (error.code, error.retryable) == (STREAM_CUT, True)
+
+
 async def test_what_stays_open_after_the_end_mark_is_closed(http: Http) -> None:
     async with serving((*HELLO, DONE), after="hold") as stub:
         reply = await replied(provider(http, stub.base_url))

@@ -11,7 +11,7 @@ from typing import Protocol
 from httptools import HttpParserError
 
 from milepost.core.errors import ProviderError
-from milepost.core.model import Delta, ReasoningDelta, TextDelta
+from milepost.core.model import CallDelta, Delta, ReasoningDelta, TextDelta
 from milepost.providers.failures import Failures
 from milepost.providers.http_connection import Answer
 from milepost.providers.json_array import JsonArrayItems
@@ -19,6 +19,8 @@ from milepost.providers.sse import SseLines
 from milepost.providers.watchdog import NEVER, Watchdog
 
 STRAY_BYTES_MAX = 16_384
+
+SAYING = (TextDelta, ReasoningDelta, CallDelta)
 
 # How what is no event may begin, and be the answer all the same: JSON, or a page.
 _PLAIN = (b"{", b"<")
@@ -74,6 +76,8 @@ class Reading:
         self._lines: SseLines | JsonArrayItems | None = None
         self._stray = b""
         self._heard = False
+        self._said = False
+        self._goes_on = False
         self._ended = False
         shortest_s = min(patience.first_s, patience.between_s, patience.whole_s, patience.tail_s)
         self._watchdog = Watchdog(response.close, period_s=shortest_s)
@@ -93,7 +97,7 @@ class Reading:
                 return deltas
             # A compressed flood of nothing is there at once: nobody else would have a turn.
             await asyncio.sleep(0)
-            if self._decoder.finished:
+            if self._has_stopped():
                 deadline = min(deadline, self._clock() + self._patience.tail_s)
         if not self._decoder.finished:
             raise self._unfinished()
@@ -113,8 +117,16 @@ class Reading:
         self._watchdog.stop()
         self._response.close()
 
+    def _has_stopped(self) -> bool:
+        """Say whether the reply is whole, even if nothing more comes of it.
+
+        Some gateways give a reason to stop before the first word, or with every word: of theirs,
+        only the end of the response is the end.
+        """
+        return self._decoder.finished and self._said and not self._goes_on
+
     def _deadline(self) -> float:
-        if self._decoder.finished:
+        if self._has_stopped():
             return self._clock() + self._patience.tail_s
         if self._heard:
             return self._clock() + self._patience.between_s
@@ -122,7 +134,7 @@ class Reading:
 
     def _require_time(self) -> None:
         """Refuse to read on for too long, even where nobody ever has to wait."""
-        if not self._decoder.finished and self._clock() >= self._whole_deadline:
+        if not self._has_stopped() and self._clock() >= self._whole_deadline:
             raise self._failures.timed_out("whole reply", self._patience.whole_s)
 
     async def _read(self, deadline: float) -> bytes:
@@ -131,7 +143,7 @@ class Reading:
         try:
             return await self._response.readany()
         except (HttpParserError, OSError):
-            if self._decoder.finished:
+            if self._has_stopped():
                 return b""
             raise self._broken() from None
         finally:
@@ -140,9 +152,20 @@ class Reading:
     def _decode(self, piece: bytes) -> list[Delta]:
         payloads = self._payloads(piece)
         self._stray = b"" if payloads else (self._stray + piece)[:STRAY_BYTES_MAX]
-        deltas = [delta for payload in payloads for delta in self._decoder.decode(payload)]
+        deltas: list[Delta] = []
+        for payload in payloads:
+            had_finished = self._decoder.finished
+            told = self._decoder.decode(payload)
+            if had_finished or not self._said:
+                self._hear(told, had_finished=had_finished)
+            deltas += told
         self._heard = self._heard or bool(deltas)
         return _joined(deltas)
+
+    def _hear(self, told: list[Delta], *, had_finished: bool) -> None:
+        if any(isinstance(delta, SAYING) for delta in told):
+            self._said = True
+            self._goes_on = self._goes_on or had_finished
 
     def _payloads(self, piece: bytes) -> list[bytes]:
         """Return the events that `piece` completes: SSE, or the items of an array if it is one."""
