@@ -248,3 +248,23 @@ async def test_nor_runs_of_anybody_else(keyed: KeyedService) -> None:
 
     assert own["runs_ended"] == 1
     assert refusal(refused) == (403, "missing_scope")
+
+
+async def test_an_export_of_a_fork_that_tells_of_what_it_shares_is_taken(
+    client: httpx2.AsyncClient,
+) -> None:
+    memory = {"window": {"messages": 4}, "summarize": {}}
+    await made(client, "/v1/agents", an_agent(tools=[], memory=memory))
+    first = await an_ended_run(client, input="one")
+    session = first["session_id"]
+    await an_ended_run(client, input="two", session_id=session)
+    fork = await made(client, f"/v1/sessions/{session}/fork", {})
+    for each in (fork["id"], session):  # Each tells of the two turns that they share.
+        for said in ("three", "four"):
+            await an_ended_run(client, input=said, session_id=each)
+
+    written = await exported(client, fork["id"])
+    answer = await client.post("/v1/session_imports", json=written)
+
+    assert [(each["first"], each["last"]) for each in written["summaries"]] == [("1.0", "2.1")]
+    assert answer.status_code == 201, answer.text

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from milepost.core.context import SUMMARIES_MAX
 from milepost.core.errors import NotFoundError
 from milepost.core.window import Place, Trimmed
 from milepost.store import pins, session_forks, session_past, summaries
 from milepost.store.records import NewSummary, Page
-from milepost.store.session_past import Past
+from milepost.store.session_past import PINS_MAX, Past
 from milepost.store.sessions import NewSession
 from milepost.store.store import Store
 from milepost.store.summaries import SummaryCoveredError
@@ -150,3 +151,66 @@ async def test_what_fell_out_of_sight_in_a_fork_is_so_in_what_it_shares(store: S
     assert [turn for turn, _ in found.turns] == [2, 3, 4]
     assert found.out_of_sight == Place(2, 1)
     assert (await past(store, session_id)).turns[0] == (1, runs[0])
+
+
+async def test_what_both_have_trimmed_since_they_parted_is_told_once(store: Store) -> None:
+    session_id, _ = await session_of(store, 3)
+    await trim(store, session_id, a_summary(session_id, "sum_before", Place(1, 0), Place(1, 1)))
+    fork = NewSession("ses_fork", TENANT, None, None, "{}", NOW_MS)
+    await store.write(session_forks.fork(fork, session_id, Place(3, 1)))
+    await trim(store, fork.id, a_summary(fork.id, "sum_own", Place(2, 0), Place(2, 1)))
+    await trim(store, session_id, a_summary(session_id, "sum_later", Place(2, 0), Place(3, 1)))
+
+    found = await past(store, fork.id)
+
+    assert [each.id for each in found.trimmed] == ["sum_before", "sum_own"]
+    assert found.out_of_sight == Place(2, 1)
+    assert [turn for turn, _ in found.turns] == [2, 3, 4]
+    above = await past(store, session_id)
+    assert [each.id for each in above.trimmed] == ["sum_before", "sum_later"]
+
+
+async def test_a_fork_is_told_no_more_stretches_than_any_session(store: Store) -> None:
+    session_id, _ = await session_of(store, 1)
+    fork = NewSession("ses_fork", TENANT, None, None, "{}", NOW_MS)
+    await store.write(session_forks.fork(fork, session_id, Place(1, SUMMARIES_MAX)))
+    shared = [Place(1, at) for at in range(SUMMARIES_MAX)]
+    await trim(
+        store,
+        session_id,
+        *(a_summary(session_id, f"sum_{at.at:02}", at, at) for at in shared),
+    )
+    await trim(store, fork.id, a_summary(fork.id, "sum_own", Place(2, 0), Place(2, 1)))
+
+    found = await past(store, fork.id)
+
+    assert len(found.trimmed) == SUMMARIES_MAX
+    assert (found.trimmed[0].id, found.trimmed[-1].id) == ("sum_01", "sum_own")
+
+
+async def test_pins_of_a_fork_are_in_their_order_whoever_has_set_them(store: Store) -> None:
+    session_id, _ = await session_of(store, 2)
+    fork = NewSession("ses_fork", TENANT, None, None, "{}", NOW_MS)
+    await store.write(session_forks.fork(fork, session_id, Place(2, 1)))
+    for pinned_in, place in (
+        (session_id, Place(1, 1)),
+        (session_id, Place(2, 0)),
+        (fork.id, Place(1, 0)),
+        (fork.id, Place(2, 0)),
+    ):
+        await store.write(pins.put(TENANT, pinned_in, place, NOW_MS))
+
+    assert (await past(store, fork.id)).pins == (Place(1, 0), Place(1, 1), Place(2, 0))
+
+
+async def test_a_fork_has_its_own_pins_if_not_all_can_be_shown(store: Store) -> None:
+    session_id, _ = await session_of(store, 1)
+    fork = NewSession("ses_fork", TENANT, None, None, "{}", NOW_MS)
+    await store.write(session_forks.fork(fork, session_id, Place(1, PINS_MAX)))
+    for at in range(PINS_MAX):
+        await store.write(pins.put(TENANT, session_id, Place(1, at), NOW_MS))
+    await store.write(pins.put(TENANT, fork.id, Place(1, PINS_MAX), NOW_MS))
+
+    found = await past(store, fork.id)
+
+    assert found.pins == tuple(Place(1, at) for at in range(1, PINS_MAX + 1))

@@ -20,6 +20,7 @@ FORKS_MAX = 32
 """So many forks deep a session's past is looked up."""
 
 _ALL = 2**31 - 1
+_END = Place(_ALL, _ALL)
 
 _S = schema.sessions.c
 _R = schema.runs.c
@@ -190,20 +191,27 @@ def _joined(
         (Place(turn, index), Place(last, last_index), row_id, content)
         for turn, index, last, last_index, row_id, content in parts["trimmed"]
     )
-    pins = sorted(Place(turn, index) for turn, index, *_ in parts["pin"])
+    # What both have trimmed since they parted, the fork tells itself.
+    begins = found.trimmed[0].first if found.trimmed else _END
+    above = [Trimmed(row_id, first, last, told) for first, last, row_id, told in trimmed]
+    told = (*(each for each in above if each.last < begins), *found.trimmed)
     reach = (through, end)
+    shared = {Place(turn, index) for turn, index, *_ in parts["pin"] if (turn, index) <= reach}
     return Past(
         turns=(*turns, *found.turns),
-        trimmed=(
-            *(Trimmed(row_id, first, last, told) for first, last, row_id, told in trimmed),
-            *found.trimmed,
-        ),
-        pins=(*(pin for pin in pins if pin <= reach), *found.pins),
+        trimmed=told[-SUMMARIES_MAX:],
+        pins=_pins(shared, found.pins),
         # A fork of a fork may end earlier in the same turn.
         ends=found.ends if end == _ALL else {through: end, **found.ends},
         lines=((session_id, through), *found.lines),
         more=len(turns) + len(found.turns) >= limit,
     )
+
+
+def _pins(shared: Collection[Place], own: Collection[Place]) -> tuple[Place, ...]:
+    """Return what is pinned in their order, the fork's own before what it shares if not all can."""
+    others = sorted({*shared} - {*own})
+    return tuple(sorted((*others[max(0, len(others) + len(own) - PINS_MAX) :], *own)))
 
 
 def runs_at(
