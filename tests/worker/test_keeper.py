@@ -10,7 +10,8 @@ import pytest
 
 from milepost.core.errors import ConflictError
 from milepost.core.memories import Owner
-from milepost.store import batches, partitions, retention, schema, sessions
+from milepost.core.window import Place
+from milepost.store import batches, partitions, retention, schema, session_forks, sessions
 from milepost.store.blobs import DirectoryBlobs
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.records import Change
@@ -259,6 +260,28 @@ async def test_a_session_that_was_given_more_time_meanwhile_stays(house: Househo
     assert found == [(TENANT, "ses_9", OLD_MS + DAY_MS)]
     assert not more
     assert await house.left(schema.sessions, id="ses_9") == 1
+
+
+@pytest.mark.parametrize("goes_on", ["a run", "a fork"])
+async def test_a_session_that_somebody_goes_on_from_meanwhile_keeps_its_past(
+    house: Household, goes_on: str
+) -> None:
+    over = await ended(house.store, NEW_MS)
+    terms = {"ttl_ms": 1_000, "expires_ms": NOW_MS - 1}
+    await house.change(schema.sessions, over.session_id, **terms)
+    found = await house.store.read(retention.expired(NOW_MS))
+    if goes_on == "a run":
+        there = a_run_of(NOW_MS, session_id=over.session_id, session_is_new=False)
+        await house.store.create(there)
+    else:
+        fork = NewSession("ses_9", TENANT, None, None, "{}", NOW_MS)
+        await house.store.write(session_forks.fork(fork, over.session_id, Place(1, 0)))
+
+    more = await house.store.write(retention.remove_expired(TENANT, over.session_id, NOW_MS))
+
+    assert [each.session_id for each in found] == [over.session_id]
+    assert not more
+    assert await house.left(schema.runs, id=over.run_id) == 1
 
 
 async def test_the_installations_limit_holds_for_all_tenants(store: Store, tmp_path: Path) -> None:

@@ -189,6 +189,10 @@ _OLD_BATCHES = Statement(
 )
 _fork = schema.sessions.alias("fork")
 _going_on = schema.runs.alias("going_on")
+_is_at_rest = (
+    ~exists().where(_fork.c.forked_from == _S.id, _fork.c.forked_from.is_not(None)),
+    ~exists().where(_going_on.c.session_id == _S.id, _going_on.c.ended_ms.is_(None)),
+)
 _EXPIRED = Statement(
     select(_S.tenant, _S.id, _S.expires_ms)
     .where(
@@ -198,8 +202,7 @@ _EXPIRED = Statement(
             _S.expires_ms > number("after_ms"),
             and_(_S.expires_ms == number("after_ms"), _S.id > text("after_id")),
         ),
-        ~exists().where(_fork.c.forked_from == _S.id, _fork.c.forked_from.is_not(None)),
-        ~exists().where(_going_on.c.session_id == _S.id, _going_on.c.ended_ms.is_(None)),
+        *_is_at_rest,
     )
     .order_by(_S.expires_ms, _S.id)
     .limit(SESSIONS_MAX)
@@ -214,7 +217,9 @@ _STILL_EXPIRED = Statement(
     )
     .with_for_update()
 )
-_THERE = Statement(select(_S.id).where(_S.id == text("session_id"), _S.tenant == text("tenant")))
+_one = (_S.id == text("session_id")) & (_S.tenant == text("tenant"))
+_THERE = Statement(select(_S.id).where(_one))
+_AT_REST = Statement(select(_S.id).where(_one, *_is_at_rest))
 _RUNS_IN = Statement(
     select(_R.id)
     .where(_R.session_id == text("session_id"), _R.tenant == text("tenant"))
@@ -399,6 +404,9 @@ def remove_expired(tenant: str, session_id: str, now_ms: int) -> Work[bool]:
         # Its chats' lock comes before its own, as for whoever speaks in them.
         yield from conversations.lock_of_session(tenant, session_id)
     if not (yield _STILL_EXPIRED(**named, now_ms=now_ms)):
+        return False
+    # By a statement that begins behind the lock: it sees a fork that was made while that waited.
+    if not (yield _AT_REST(**named)):
         return False
     if not inside:
         yield from close_sessions(tenant, [session_id])
