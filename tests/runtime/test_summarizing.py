@@ -16,9 +16,10 @@ from milepost.core.events import (
     SessionLoaded,
 )
 from milepost.core.messages import Message
+from milepost.core.model import TextDelta
 from milepost.core.window import Place
 from milepost.providers.scripted import Scripted, calling, saying
-from milepost.store import summaries
+from milepost.store import removals, retention, summaries
 from tests.runtime.talking import SMALL, TELLING, Talk, talked
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, in_background, of
 
@@ -298,3 +299,29 @@ async def test_what_one_agent_has_let_fall_is_out_of_sight_for_all(shop: Worksho
     await talk.say("e")
 
     assert talk.words == ["Be kind.", "c", "c!", "d", "d!", "e"]
+
+
+@pytest.mark.parametrize("goes", ["the run", "its log"])
+async def test_nothing_is_told_of_what_was_erased_while_a_model_told_of_it(
+    shop: Workshop, goes: str
+) -> None:
+    talk = Talk(shop, TELLING)
+    first = await talked(talk, "a")
+    await talked(talk, "bc")
+    talk.scribe = scribe = Held(TextDelta("They said a and b."), rest=saying(""))
+    run = await shop.queue("d", session_id=talk.session_id)
+    model = Scripted([saying("d!")])
+    driven = await shop.driving(await shop.claim(), talk.agent, talk.means(model))
+
+    async with in_background(driven):
+        await asyncio.wait_for(scribe.reached.wait(), TIMEOUT_S)
+        if goes == "the run":
+            await shop.store.write(removals.remove_runs(TENANT, [first]))
+        else:
+            await shop.store.write(retention.wear(TENANT, "events", None, shop.clock() + 60_000))
+        scribe.go.set()
+
+    [row] = await talk.told()
+    assert (row.first, row.last, row.content) == (Place(1, 0), Place(2, 1), "")
+    [told] = of(await shop.log(run.id), MemorySummarized)
+    assert (told.content, told.usage.model_calls) == ("", 1)

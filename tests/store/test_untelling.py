@@ -144,3 +144,27 @@ async def test_a_log_that_goes_before_its_run_takes_along_what_is_told_of_it(
     assert worn.gone == 0
     assert before == {"sum_1": TOLD}
     assert await told(store, session_id) == {"sum_1": ""}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_what_is_told_too_late_of_a_run_that_is_gone_is_not_kept(
+    store: Store, gone: bool
+) -> None:
+    session_id, runs = await session_of(store, 2)
+    maker = await held(store, a_run(session_id=session_id, session_is_new=False))
+    said = orjson.dumps({"id": "sum_1", "content": TOLD, "messages": 4}).decode()
+    late = an_append(
+        maker,
+        Entry("memory.summarized", NOW_MS, said),
+        summaries=(a_summary(session_id, "sum_1", 1, 2),),
+        told_of=tuple(runs),
+    )
+    if gone:
+        await store.write(removals.remove_runs(TENANT, runs[:1]))
+
+    await store.append(late)
+
+    kept = "" if gone else TOLD
+    assert await told(store, session_id) == {"sum_1": kept}
+    written = [orjson.loads(each.data) for each in await events(store, maker.run_id)]
+    assert [each["content"] for each in written if "content" in each] == [kept]

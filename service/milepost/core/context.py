@@ -48,12 +48,14 @@ class Seen:
     """What a run sees of its session.
 
     `loaded` is what its log is to say of that, None if it says so already or there is nothing to
-    say. `trimmed` is what falls out of sight with it, for whoever tells of it.
+    say. `trimmed` is what falls out of sight with it, for whoever tells of it, and `trimmed_runs`
+    are the runs in which that was said, where they have names.
     """
 
     earlier: Earlier = NOTHING_EARLIER
     loaded: SessionLoaded | None = None
     trimmed: tuple[Message, ...] = ()
+    trimmed_runs: tuple[str, ...] = ()
 
 
 NOTHING_SEEN = Seen()
@@ -65,7 +67,8 @@ def with_context(seen: Seen, turns: int, context: str) -> Seen:
         return seen
     told = context[:CONTEXT_CHARS_MAX]
     loaded = seen.loaded or SessionLoaded(turns, 0, kept_from=f"{turns + 1}.0")
-    return Seen(replace(seen.earlier, context=told), replace(loaded, context=told), seen.trimmed)
+    earlier = replace(seen.earlier, context=told)
+    return replace(seen, earlier=earlier, loaded=replace(loaded, context=told))
 
 
 def block(sections: Mapping[Section, Iterable[str]]) -> str:

@@ -489,6 +489,7 @@ async def drive(claim: Claim, agent: Agent, history: Past, means: Means) -> Driv
     narrowed = await means.permissions_of(claim.tenant) if means.permissions_of else {}
     journal = await load(claim, agent, means)
     seen = await _seen(journal, history, means)
+    journal.told_of = seen.trimmed_runs
     return Drive(journal, seen, means, narrowed)
 
 

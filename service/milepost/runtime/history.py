@@ -90,7 +90,8 @@ class History:
         sight = Sight(claim.turns, placed, cut(placed, window))
         pins = [pin for pin in past.pins if pin < sight.begins]
         pinned = await self._at(claim, past, pins, begun_only=begun_only)
-        return seen(sight, summary_id, past.trimmed, pinned)
+        found = seen(sight, summary_id, past.trimmed, pinned)
+        return replace(found, trimmed_runs=_runs_of(placed[: sight.trimmed], past))
 
     async def again(self, claim: Claim, state: State, *, begun_only: bool = False) -> Seen:
         """Return what a run that is under way saw when it began, as its log tells."""
@@ -125,7 +126,12 @@ class History:
             pinned=tuple(map(as_pinned, pinned.values())),
             context=loaded.context,
         )
-        return Seen(earlier, trimmed=_within(placed, state.trim))
+        trimmed = _within(placed, state.trim)
+        return Seen(
+            earlier,
+            trimmed=tuple(each.message for each in trimmed),
+            trimmed_runs=_runs_of(trimmed, past),
+        )
 
     async def of(self, run_ids: Sequence[str]) -> dict[str, tuple[Message, ...]]:
         """Return what was said in each of these runs, which have all ended."""
@@ -253,11 +259,17 @@ def _closing(placed: Sequence[Placed]) -> list[Placed]:
     ]
 
 
-def _within(placed: Iterable[Placed], stretch: Stretch | None) -> tuple[Message, ...]:
+def _within(placed: Iterable[Placed], stretch: Stretch | None) -> list[Placed]:
     if stretch is None:
-        return ()
+        return []
     first, last = Place.of(stretch.first), Place.of(stretch.last)
-    return tuple(each.message for each in placed if first <= each.place <= last)
+    return [each for each in placed if first <= each.place <= last]
+
+
+def _runs_of(placed: Iterable[Placed], past: Past) -> tuple[str, ...]:
+    """Return the runs in which these messages were said."""
+    said_in = {each.place.turn for each in placed}
+    return tuple(run_id for turn, run_id in past.turns if turn in said_in)
 
 
 def _told(entries: Iterable[LogEntry]) -> Told:

@@ -122,6 +122,7 @@ class Journal:
         self.head = claim.head
         self.inbox_seen = 0
         self.inbox_known = claim.inbox_seq
+        self.told_of: tuple[str, ...] = ()  # The runs of which a summary tells.
         self._spans = spans
         self._ports = ports
         self._writer = ports.new_id("apd")
@@ -167,6 +168,7 @@ class Journal:
             approvals=tuple(approvals),
             artifacts=tuple(written.artifacts),
             summaries=tuple(written.summaries),
+            told_of=self.told_of if written.summaries else (),
         )
         self.inbox_known, freed = await (write or self._ports.store.append)(item)
         if written.frames:

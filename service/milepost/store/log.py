@@ -35,6 +35,7 @@ from milepost.store.records import (
     LogEntry,
     UsageRow,
 )
+from milepost.store.untelling import untell_gone
 from milepost.store.work import Call, Statement, Work
 
 READ_MAX = 500
@@ -218,6 +219,9 @@ def append(appends: Sequence[Append]) -> Work[list[tuple[int, tuple[str, ...]]]]
         is_changed = item.change is None or item.run_id in changed
         if not is_changed or not _fits(item, standing.get(item.run_id)):
             raise _refusal(appends, item, standing.get(item.run_id))
+    for item in appends:
+        if item.told_of:
+            yield from untell_gone(item)
     freed = tuple(row[0] for row in answers.get("promote", ()))
     return [(standing[item.run_id].inbox_seq, freed) for item in appends]
 

@@ -283,7 +283,8 @@ class Append:
     """One iteration of a run: events after `head`, and all that changes with them.
 
     `inbox_seen` is the last message from outside that these events take account of; a change of
-    status is refused while there is a later one.
+    status is refused while there is a later one. `told_of` are the runs of which `summaries` tell:
+    if what was said in one of them is gone by then, nothing is told.
     """
 
     run_id: str
@@ -301,6 +302,7 @@ class Append:
     approvals: tuple[NewApproval, ...] = ()
     artifacts: tuple[NewArtifact, ...] = ()
     summaries: tuple[NewSummary, ...] = ()
+    told_of: tuple[str, ...] = ()
 
 
 CHILD_LETTER = "child_run"

@@ -9,13 +9,15 @@ from sqlalchemy import exists, select, update
 
 from milepost.core.events import MemorySummarized
 from milepost.store import schema
-from milepost.store.dialect import among, rows, rows_of, text
+from milepost.store.dialect import among, in_reach, reach, rows, rows_of, text
+from milepost.store.records import Append
 from milepost.store.retelling import retell
 from milepost.store.work import Statement, Work
 
 _R = schema.runs.c
 _S = schema.sessions.c
 _M = schema.summaries.c
+_E = schema.events.c
 
 _gone = rows("gone", "id")
 _gone_ids = select(_gone.c.id).scalar_subquery()
@@ -49,6 +51,26 @@ _SHARED_BY = Statement(
         _S.tenant == text("tenant"),
     )
 )
+_told_of = rows("told_of", "id")
+_told_of_ids = select(_told_of.c.id).scalar_subquery()
+# Whoever erases one of them waits, or leaves it for later, and finds what is told then.
+_HOLD = Statement(
+    select(_R.id)
+    .where(among(_R.id, _told_of_ids), _R.tenant == text("tenant"))
+    .order_by(_R.id)
+    .with_for_update(read=True, key_share=True)
+)
+_WITH_LOGS = Statement(
+    select(_E.run_id)
+    .where(among(_E.run_id, _told_of_ids), in_reach(_E.run_id), _E.tenant == text("tenant"))
+    .distinct()
+)
+_told = rows("told", "id")
+_SILENCE = Statement(
+    update(schema.summaries)
+    .where(_M.tenant == text("tenant"), among(_M.id, select(_told.c.id).scalar_subquery()))
+    .values(content="")
+)
 
 
 def untell(tenant: str, run_ids: Collection[str]) -> Work[None]:
@@ -72,4 +94,25 @@ def untell(tenant: str, run_ids: Collection[str]) -> Work[None]:
         set(makers.values()) - set(run_ids),
         [MemorySummarized.type],
         lambda _, said: {**said, "content": ""} if said["id"] in makers else said,
+    )
+
+
+def untell_gone(item: Append) -> Work[None]:
+    """Have nothing told by what is appended if some of what it tells of is gone by now.
+
+    It is for the transaction of the append. A model takes its time to tell, and whoever erased a
+    run meanwhile found nothing that was told of it yet.
+    """
+    told_of = rows_of({"id": run_id} for run_id in item.told_of)
+    held = yield _HOLD(told_of=told_of, tenant=item.tenant)
+    logged = yield _WITH_LOGS(told_of=told_of, tenant=item.tenant, **reach(item.told_of))
+    if len(held) == len(logged) == len(item.told_of):
+        return
+    ids = {each.id for each in item.summaries}
+    yield _SILENCE(told=rows_of({"id": each} for each in ids), tenant=item.tenant)
+    yield from retell(
+        item.tenant,
+        [item.run_id],
+        [MemorySummarized.type],
+        lambda _, said: {**said, "content": ""} if said["id"] in ids else said,
     )
