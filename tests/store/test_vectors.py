@@ -1,6 +1,7 @@
 """Vectors in the store: who has none, and what lies nearest, as either side compares them."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -8,16 +9,19 @@ import pytest
 
 from milepost.core.errors import ProviderError
 from milepost.core.memories import Owner
+from milepost.core.usage import Usage
 from milepost.providers.embeddings import Embedded
+from milepost.providers.pricing import Pricing
 from milepost.runtime import vectors as runtime_vectors
+from milepost.runtime.embedding_bills import EmbeddingBills
 from milepost.runtime.vectors import Vectors
-from milepost.store import memories, vectors
+from milepost.store import memories, usage, vectors
 from milepost.store.address import Address, PostgresAddress
 from milepost.store.memories import MemoryFilter, MemoryRow
 from milepost.store.store import Store
-from milepost.store.usage import Account
+from milepost.store.usage import Account, UsageFilter
 from tests.store.conftest import opened, serving
-from tests.store.making import TENANT
+from tests.store.making import NOW_MS, TENANT
 from tests.store.making_memories import ANN, a_fact, remembered
 from tests.stubs.embeddings_server import meaning
 
@@ -199,3 +203,32 @@ async def test_a_plain_scan_looks_at_so_many_of_late(
     found = await (await embedded(store)).nearest(ACCOUNT, [ANN], "tea", 10)
 
     assert sorted(said(found)) == ["a cat", "a dog"]
+
+
+class Uncounted:
+    """Budgets of which there are none; they remember whom they were asked about."""
+
+    def __init__(self) -> None:
+        self.users: list[str | None] = []
+
+    async def charge(self, account: Account, _: Usage) -> None:
+        """Note for whom it is."""
+        self.users.append(account.user)
+
+
+async def test_who_is_forgotten_meanwhile_has_no_part_in_what_vectors_took(store: Store) -> None:
+    await remembered(store, a_fact("Ann likes tea"))
+    await remembered(store, a_fact("coffee for Ben"), BEN)
+
+    class Forgetful(Meanings):
+        async def embed(self, texts: Sequence[str]) -> Embedded:
+            await store.write(memories.delete_of_user(TENANT, "ann"))
+            return replace(await super().embed(texts), tokens=27)
+
+    budgets = Uncounted()
+    bills = EmbeddingBills(store, lambda: NOW_MS, Pricing(), budgets)
+    await Vectors(store, Forgetful(), bills).embed_some()
+
+    found = await store.read(usage.grouped(TENANT, ["user"], UsageFilter()))
+    assert {group.key: group.usage.input_tokens for group in found} == {("ben",): 14, (None,): 13}
+    assert sorted(budgets.users, key=str) == [None, "ben"]

@@ -7,9 +7,11 @@ from typing import Protocol
 from milepost.core.usage import Usage
 from milepost.providers.pricing import Pricing
 from milepost.runtime.clock import Clock
-from milepost.store import usage
+from milepost.store import usage, vectors
 from milepost.store.store import Store
 from milepost.store.usage import Account, Taken
+from milepost.store.vectors import Bare
+from milepost.store.work import Work
 
 _NUMBER_BITS = 62
 
@@ -30,16 +32,37 @@ class EmbeddingBills:
         self._pricing = pricing
         self._budgets = budgets
 
-    async def bill(self, model: str, shares: Sequence[tuple[Account, int]]) -> None:
-        """Write down how many tokens of a call each account had; `model` is `provider/model`.
+    async def bill(self, model: str, account: Account, tokens: int) -> None:
+        """Write down how many tokens a call took; `model` is `provider/model`."""
+        taken = self._taken(model, [(account, tokens)])
+        await self._store.write(usage.add(taken))
+        await self._charge(taken)
 
-        Each shows a call: that others had a part in it is nobody's concern.
+    async def bill_kept(self, model: str, tokens: int, looked_at: Sequence[Bare]) -> None:
+        """Write down what the vectors of memories took: each user's part is that user's.
+
+        Each shows a call: that others had a part in it is nobody's concern. Of a memory that is
+        gone by now the part is nobody's, since its user may have been erased with it.
         """
-        taken = [
+        await self._charge(await self._store.write(self._kept(model, tokens, looked_at)))
+
+    def _kept(self, model: str, tokens: int, looked_at: Sequence[Bare]) -> Work[list[Taken]]:
+        there = yield from vectors.hold(looked_at)
+        parts = [
+            (Account(of.tenant, of.user if of.number in there else None), len(of.told))
+            for of in looked_at
+        ]
+        taken = self._taken(model, shared(tokens, parts))
+        yield from usage.add(taken)
+        return taken
+
+    def _taken(self, model: str, shares: Sequence[tuple[Account, int]]) -> list[Taken]:
+        return [
             Taken(account, model, self._usage(model, tokens), _number(), self._clock())
             for account, tokens in shares
         ]
-        await self._store.write(usage.add(taken))
+
+    async def _charge(self, taken: Sequence[Taken]) -> None:
         for each in taken:
             await self._budgets.charge(each.account, each.usage)
 

@@ -12,9 +12,8 @@ import orjson
 
 from milepost.core.errors import ProviderError
 from milepost.providers.embeddings import TEXTS_MAX, Embeddings, Vector
-from milepost.providers.embeddings import Embedded as Made
 from milepost.runtime import notices
-from milepost.runtime.embedding_bills import EmbeddingBills, shared
+from milepost.runtime.embedding_bills import EmbeddingBills
 from milepost.store import vectors
 from milepost.store.memories import MemoryRow
 from milepost.store.store import Store
@@ -56,7 +55,8 @@ class Vectors:
         except (ProviderError, TimeoutError) as error:
             notices.embeddings_failed(self._embeddings.model, error)
             return ()
-        await self._bill(made, [(account, 1)])
+        if self._bills is not None and made.tokens is not None:
+            await self._bills.bill(self._embeddings.model, account, made.tokens)
         return await self._nearest(account.tenant, whose, made.vectors[0], limit)
 
     async def embed_some(self) -> int:
@@ -79,7 +79,8 @@ class Vectors:
         made = await self._embeddings.embed([each.told for each in found])
         embedded = [Embedded(of, _written(v)) for of, v in zip(found, made.vectors, strict=True)]
         await self._store.write(vectors.embed(embedded, self._embeddings.model))
-        await self._bill(made, [(Account(of.tenant, of.user), len(of.told)) for of in found])
+        if self._bills is not None and made.tokens is not None:
+            await self._bills.bill_kept(self._embeddings.model, made.tokens, found)
 
     async def _embed_each(self, found: Sequence[Bare]) -> None:
         """Give each its vector by itself: a text that the model refuses is to hold up no other.
@@ -98,10 +99,6 @@ class Vectors:
                     raise
         without = [Embedded(of, NO_VECTOR) for of in refused]
         await self._store.write(vectors.embed(without, self._embeddings.model))
-
-    async def _bill(self, made: Made, parts: Sequence[tuple[Account, int]]) -> None:
-        if self._bills is not None and made.tokens is not None:
-            await self._bills.bill(self._embeddings.model, shared(made.tokens, parts))
 
     async def forget_others(self) -> None:
         """Let go of the vectors of another model, which cannot be compared with this one's."""

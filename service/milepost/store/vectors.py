@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, and_, false, func, null, or_, select, upda
 
 from milepost.core.memories import Owner
 from milepost.store import schema
-from milepost.store.dialect import distance, has_vectors, number, rows, rows_of, text, word
+from milepost.store.dialect import among, distance, has_vectors, number, rows, rows_of, text, word
 from milepost.store.listing import Query, where_equal
 from milepost.store.memories import COLUMNS, MemoryFilter, MemoryRow
 from milepost.store.work import Statement, Work
@@ -57,6 +57,14 @@ _BARE = Statement(
     .where(_M.embedding.is_(None))
     .order_by(_M.number)
     .limit(number("limit"))
+)
+_looked_at = rows("looked_at", numbers=("number",))
+# Whoever forgets one of them is ahead of us, or waits.
+_HOLD = Statement(
+    select(_M.number)
+    .where(among(_M.number, select(_looked_at.c.number).scalar_subquery()))
+    .order_by(_M.number)
+    .with_for_update(read=True, key_share=True, skip_locked=True)
 )
 _found = rows("found", "tenant", "vector", numbers=("number", "version"))
 _EMBED = Statement(
@@ -118,6 +126,12 @@ def embed(found: Sequence[Embedded], model: str) -> Work[None]:
             for each in ordered
         ),
     )
+
+
+def hold(looked_at: Sequence[Bare]) -> Work[set[int]]:
+    """Have nobody forget these memories before the transaction ends; return which are there yet."""
+    numbers = rows_of({"number": each.number} for each in looked_at)
+    return {row for (row,) in (yield _HOLD(looked_at=numbers))}
 
 
 def forget_others(model: str) -> Work[int]:
