@@ -6,9 +6,11 @@ import httpx2
 import pytest
 
 from milepost.api import session_exports
+from milepost.store import retention
 from tests.api.making import MAIL, a_waiting_run, an_agent, an_ended_run, made, refusal
-from tests.api.serving import KeyedService
+from tests.api.serving import KeyedService, Service
 
+LATER_MS = 4_000_000_000_000
 EMPTY: dict[str, Any] = {"format": "milepost.session/1", "session": {}, "runs": []}
 TALK = {
     "turn": 1,
@@ -267,4 +269,23 @@ async def test_an_export_of_a_fork_that_tells_of_what_it_shares_is_taken(
     answer = await client.post("/v1/session_imports", json=written)
 
     assert [(each["first"], each["last"]) for each in written["summaries"]] == [("1.0", "2.1")]
+    assert answer.status_code == 201, answer.text
+
+
+async def test_an_export_of_a_session_without_logs_is_taken(
+    service: Service, client: httpx2.AsyncClient
+) -> None:
+    await made(client, "/v1/agents", an_agent(tools=[], memory={"window": {"messages": 1}}))
+    first = await an_ended_run(client, input="one")
+    session = first["session_id"]
+    await an_ended_run(client, input="two", session_id=session)
+    summaries = (await client.get(f"/v1/sessions/{session}/summaries")).json()["data"]
+    store = service.app._parts.ports.store
+    await store.write(retention.wear("default", "events", None, LATER_MS))
+
+    written = await exported(client, session)
+    answer = await client.post("/v1/session_imports", json=written)
+
+    assert [each["last"] for each in summaries] == ["1.0"]
+    assert (written["runs"], written["summaries"]) == ([], [])
     assert answer.status_code == 201, answer.text

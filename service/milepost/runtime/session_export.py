@@ -27,16 +27,18 @@ class SessionExport:
     async def pieces(self, row: SessionRow) -> AsyncGenerator[bytes, None]:
         """Yield the session as JSON, piece by piece. Of a fork it is also what that shares."""
         past = await self._store.read(session_past.past(row.tenant, row.id, row.turns, limit=1))
-        summaries = [
-            {"first": str(each.first), "last": str(each.last), "content": each.content}
-            for each in past.trimmed
-        ]
         yield b'{"format":%b,"session":%b,"runs":[' % (_json(FORMAT), _json(_terms(row)))
-        separator = b""
+        separator, last = b"", 0
         async with aclosing(self._runs(row)) as found:
             async for run in found:
                 yield separator + _json(run)
-                separator = b","
+                separator, last = b",", run["turn"]
+        # A log goes before its run does: of what is not in here nothing can be told.
+        summaries = [
+            {"first": str(each.first), "last": str(each.last), "content": each.content}
+            for each in past.trimmed
+            if each.last.turn <= last
+        ]
         yield b'],"summaries":%b,"pins":%b}' % (_json(summaries), _json(list(map(str, past.pins))))
 
     async def _runs(self, row: SessionRow) -> AsyncGenerator[dict[str, Any], None]:
