@@ -301,3 +301,22 @@ async def test_a_key_makes_sessions_for_its_own_user(keyed: KeyedService) -> Non
 
     assert (unnamed["user"], named["user"]) == ("ann", "ann")
     assert refusal(foreign) == (403, "missing_scope")
+
+
+async def test_the_turn_of_the_run_under_way_goes_to_who_is_cancelled_behind_it(
+    client: httpx2.AsyncClient,
+) -> None:
+    await made(client, "/v1/agents", an_agent())
+    under_way = await a_waiting_run(client)
+    path = f"/v1/sessions/{under_way['session_id']}/messages"
+    wanted = {"agent": "clerk", "input": "hi", "session_id": under_way["session_id"]}
+    behind = await made(client, "/v1/runs", wanted)
+
+    before = (await client.get(path)).json()["data"]
+    await client.post(f"/v1/runs/{behind['id']}/cancel", json={})
+    after = (await client.get(path)).json()["data"]
+
+    assert (before[0]["place"], before[0]["run_id"]) == ("1.0", under_way["id"])
+    assert [(each["place"], each["run_id"]) for each in after[:2]] == [
+        ("1.0", behind["id"]), ("2.0", under_way["id"]),
+    ]  # fmt: skip

@@ -30,7 +30,10 @@ class Said:
 
     @property
     def place(self) -> str:
-        """The message's cursor. It is the same for as long as the session is there."""
+        """The message's cursor: the same for as long as the session is there, once the run is over.
+
+        A run that is cancelled while it waits for its turn ends before the one under way.
+        """
         return f"{self.turn}.{self.index}"
 
 
