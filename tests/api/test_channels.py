@@ -587,6 +587,19 @@ async def test_dc14_an_approval_that_was_edited_is_shown_anew_before_a_yes_count
     assert (fresh["outcome"], chat.done) == ("confirmed", ["charged B2"])
 
 
+async def test_one_of_several_votes_at_a_chat_is_written_down_as_one(chat: Chat) -> None:
+    await made(chat.client, "/v1/agents", asking(required=2))
+    shown = await chat.say('call charge {"order": "A1"}', agent="strict")
+    chat.wait_s = 0
+    approval_id = shown["pending"]["id"]
+
+    voted, again = await chat.say("yes"), await chat.say("yes")
+
+    assert (voted["outcome"], again["outcome"]) == ("confirmed", "confirmed")
+    answer = await chat.client.get(f"/v1/audit?target={approval_id}")
+    assert [act["action"] for act in answer.json()["data"]] == ["approval.voted"]
+
+
 async def test_a_deny_of_the_agent_that_put_it_off_still_wins_over_a_yes(chat: Chat) -> None:
     policy = {"deny": ["do_refund"], "allow": ["refund"]}
     await made(chat.client, "/v1/agents", {**AGENT, "name": "strict", "policy": policy})

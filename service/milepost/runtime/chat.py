@@ -316,7 +316,10 @@ class _Taking:
             "run_id": row.run_id,
             "call_id": row.call_id,
         }
-        yield from self._write_down("approval.decided", row.id, seen)
+        if not decided.repeated:
+            is_vote = decided.approval.status == "pending"
+            act = "approval.voted" if is_vote else "approval.decided"
+            yield from self._write_down(act, row.id, seen)
         done = replace(
             self._done,
             outcome="confirmed" if approve else "cancelled",
