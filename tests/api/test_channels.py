@@ -600,6 +600,18 @@ async def test_one_of_several_votes_at_a_chat_is_written_down_as_one(chat: Chat)
     assert [act["action"] for act in answer.json()["data"]] == ["approval.voted"]
 
 
+async def test_a_vote_that_others_must_follow_is_answered_at_once(chat: Chat) -> None:
+    """Who waited for the run would wait for the others, and the bridge with them."""
+    await made(chat.client, "/v1/agents", asking(required=2))
+    await chat.say('call charge {"order": "A1"}', agent="strict")
+    chat.wait_s = 120  # Far more than the client has.
+
+    voted = await chat.say("yes")
+
+    assert (voted["outcome"], voted["reply"]) == ("confirmed", None)
+    assert (await chat.run(voted["run_id"]))["status"] == "waiting"
+
+
 async def test_a_deny_of_the_agent_that_put_it_off_still_wins_over_a_yes(chat: Chat) -> None:
     policy = {"deny": ["do_refund"], "allow": ["refund"]}
     await made(chat.client, "/v1/agents", {**AGENT, "name": "strict", "policy": policy})

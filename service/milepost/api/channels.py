@@ -249,6 +249,8 @@ class Channels:
         """
         ports, after, within_s = self._ports, done.after_seq, float(waits_s)
         until = time.monotonic() + waits_s
+        if not _is_under_way(await ports.store.read(runs.find(scope.tenant, run_id))):
+            return  # It waits for others, too: this one's yes has not moved it.
         while (left_s := until - time.monotonic()) > 0:
             await await_run(
                 ports,
