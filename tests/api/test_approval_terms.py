@@ -226,6 +226,25 @@ async def test_whoever_sends_back_a_call_that_was_edited_meanwhile_is_told(
     await decide(bob, asked, "deny", digest=(await shown(keyed.acme, asked))["digest"])
 
 
+@pytest.mark.parametrize("required", [1, 2])
+async def test_who_repeats_an_edit_is_shown_it_again(keyed: KeyedService, required: int) -> None:
+    """The digest that came along is that of the call as it was: the edit itself has changed it."""
+    await ruled(keyed.acme, required=required)
+    asked = await asked_by(keyed.acme)
+    edit = {"decision": "approve", "digest": asked["digest"], "arguments": EDITED}
+    path = f"/v1/approvals/{asked['id']}/decision"
+    first = await keyed.acme.post(path, json=edit)
+
+    again = await keyed.acme.post(path, json=edit)
+    together = await keyed.acme.post(
+        "/v1/approvals/decisions", json={"decisions": [{"approval_id": asked["id"], **edit}]}
+    )
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.json() == together.json()["data"][0]["approval"] == first.json()
+    assert len(await acts(keyed.acme, asked)) == 1
+
+
 async def test_who_voted_may_think_again_while_it_is_open(
     keyed: KeyedService, tmp_path: Path
 ) -> None:

@@ -230,9 +230,10 @@ class Deciding:
     ) -> _Draft:
         body.require_coherent()
         seen = await self._find(principal, approval_id)
-        edit, digest = None, body.digest
+        edit, digest, spelled = None, body.digest, None
         if body.arguments is not None and seen.kind == "call":
             edit = await self._edited(seen, body.arguments)
+            spelled = edit.digest
             if edit.digest == seen.digest:
                 # Nothing was edited: it is a yes to exactly this call, and voids nobody's.
                 edit, digest = None, digest or seen.digest
@@ -246,6 +247,7 @@ class Deciding:
             who=approver(principal),
             result=None if body.result is None else orjson.dumps(body.result).decode(),
             remember=self._remember(body),
+            spelled=spelled,
         )
         details = {**_said(seen, decision), "from": _shown_origin(origin)}
         return _Draft(seen, decision, self._act(principal, "approval.decided", seen, details))

@@ -71,8 +71,9 @@ class Remember:
 class Decision:
     """One principal's answer. `digest` is that of the call it saw, if it says so.
 
-    `by` is who decided, `name` what the run's log calls them, and `who` the person whose voice it
-    is: nobody votes twice. `result` is encoded JSON, and what a call that happened has brought.
+    `spelled` is that of the call with the arguments that came along, edited or not. `by` is who
+    decided, `name` what the run's log calls them, and `who` the person whose voice it is: nobody
+    votes twice. `result` is encoded JSON, and what a call that happened has brought.
     """
 
     decision: Answer
@@ -84,6 +85,7 @@ class Decision:
     who: Approver = UNKNOWN
     result: str | None = None
     remember: Remember | None = None
+    spelled: str | None = None
 
     @property
     def voter(self) -> str:
@@ -213,7 +215,7 @@ def _is_same(vote: VoteRow, row: ApprovalRow, decision: Decision) -> bool:
 def _digest_meant(row: ApprovalRow, decision: Decision) -> str:
     if decision.edit:
         return decision.edit.digest
-    return decision.digest or row.digest
+    return decision.spelled or decision.digest or row.digest
 
 
 def require_open(row: ApprovalRow) -> None:
@@ -299,7 +301,8 @@ def _require_same_call(row: ApprovalRow, decision: Decision) -> None:
             code="digest_required",
             pointer="/digest",
         )
-    if decision.digest not in {None, row.digest}:
+    meant = {decision.digest, None if decision.edit else decision.spelled}
+    if meant - {None, row.digest}:
         raise ConflictError(
             f"approval {row.id} is now about another call, with digest {row.digest};"
             " look at it again",
