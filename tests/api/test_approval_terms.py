@@ -245,6 +245,33 @@ async def test_who_repeats_an_edit_is_shown_it_again(keyed: KeyedService, requir
     assert len(await acts(keyed.acme, asked)) == 1
 
 
+@pytest.mark.parametrize("mode", ["alone", "all"])
+async def test_nobody_s_vote_is_taken_for_a_repetition_of_somebody_else_s(
+    keyed: KeyedService, tmp_path: Path, mode: str
+) -> None:
+    """An inbox that names its keys after approvals sends the same one for everybody."""
+    await ruled(keyed.acme, required=2)
+    asked = await asked_by(keyed.acme)
+    first, second = [await keyed.holding("approvals:decide") for _ in range(2)]
+    one: dict[str, Any] = {"decision": "approve", "digest": asked["digest"]}
+    path, body = f"/v1/approvals/{asked['id']}/decision", one
+    if mode == "all":
+        path = "/v1/approvals/decisions"
+        body = {"mode": "all", "decisions": [{"approval_id": asked["id"], **one}]}
+    headers = {"idempotency-key": f"approve-{asked['id']}"}
+
+    voted = await first.post(path, json=body, headers=headers)
+    again = await first.post(path, json=body, headers=headers)
+    refused = await second.post(path, json=body, headers=headers)
+    decided = await second.post(path, json=body, headers={"idempotency-key": "another"})
+
+    assert again.headers["idempotency-replayed"] == "true"
+    assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
+    assert [answer.status_code for answer in (voted, again, decided)] == [200, 200, 200]
+    await ended(keyed.acme, asked["run_id"])
+    assert len(mails(tmp_path)) == 1
+
+
 async def test_who_voted_may_think_again_while_it_is_open(
     keyed: KeyedService, tmp_path: Path
 ) -> None:

@@ -169,7 +169,7 @@ class Approvals:
         principal = caller(request, "approvals:decide")
         body, raw = await read_body(request, ApprovalDecision)
         approval_id = request.path_params["approval_id"]
-        wish = asked(request, raw, approval_id, self._ports.clock())
+        wish = asked(request, raw, approval_id, self._ports.clock(), personal=True)
         made = await self._deciding.decide(principal, approval_id, body, wish, Origin.of(request))
         return await self._response(made)
 
@@ -196,7 +196,7 @@ class Approvals:
         allow(request)
         principal = caller(request, "approvals:decide")
         body, raw = await read_body(request, ApprovalDecisions)
-        wish = asked(request, raw, "decisions", self._ports.clock())
+        wish = asked(request, raw, "decisions", self._ports.clock(), personal=True)
         if body.mode == "all":
             return await self._decide_all(request, principal, body, wish)
         made = await self._ports.store.write(keeping(wish))

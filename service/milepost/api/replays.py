@@ -26,9 +26,14 @@ class Made(Generic[R]):
         return {**others, "Idempotency-Replayed": "true"} if self.replayed else others
 
 
-def asked(request: Request, raw: bytes, resource_id: str, now_ms: int) -> Asked | None:
-    """Return what `resource_id` is to answer, if the request has an idempotency key."""
-    if (key := idempotent(request, raw)) is None:
+def asked(
+    request: Request, raw: bytes, resource_id: str, now_ms: int, *, personal: bool = False
+) -> Asked | None:
+    """Return what `resource_id` is to answer, if the request has an idempotency key.
+
+    What is `personal` counts for each person by itself, whatever key they sent along.
+    """
+    if (key := idempotent(request, raw, personal=personal)) is None:
         return None
     return Asked(principal_of(request).tenant, key, resource_id, now_ms)
 

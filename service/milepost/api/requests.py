@@ -26,10 +26,11 @@ def caller(request: Request, scope: Scope) -> Principal:
     return principal
 
 
-def idempotent(request: Request, raw: bytes) -> IdempotentRequest | None:
+def idempotent(request: Request, raw: bytes, *, personal: bool = False) -> IdempotentRequest | None:
     """Return the request's idempotency key with what it stands for, or None if it has none.
 
-    The same body says something else where a key with another subject sends it.
+    The same body says something else where a key with another subject sends it; what is `personal`
+    also where another key without one does: those are two people.
     """
     key = request.headers.get("idempotency-key")
     if key is None:
@@ -39,6 +40,7 @@ def idempotent(request: Request, raw: bytes) -> IdempotentRequest | None:
             "Idempotency-Key is 1 to 255 visible ASCII characters", code="bad_idempotency_key"
         )
     scope = f"{request.method} {request.url.path}"
-    subject = principal_of(request).subject
-    said = raw if subject is None else b"\0".join((subject.encode(), raw))
+    principal = principal_of(request)
+    whose = principal.id if personal and principal.subject is None else principal.subject
+    said = raw if whose is None else b"\0".join((whose.encode(), raw))
     return IdempotentRequest(scope, key, hashlib.sha256(said).hexdigest())
