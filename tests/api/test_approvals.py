@@ -321,6 +321,24 @@ async def test_a_repeated_request_is_answered_from_what_it_did(client: httpx2.As
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
+async def test_a_repeated_edit_is_answered_from_what_it_did_whatever_the_rules_say_by_now(
+    client: httpx2.AsyncClient,
+) -> None:
+    asked = await parked(client)
+    path, headers = f"/v1/approvals/{asked['id']}/decision", {"idempotency-key": "k-1"}
+    edit = {"decision": "approve", "arguments": EDITED}
+    first = await client.post(path, json=edit, headers=headers)
+    await ended(client, asked["run_id"])
+    await client.put("/v1/policies/tenant", json={"policy": {"deny": ["send_email"]}})
+
+    again = await client.post(path, json=edit, headers=headers)
+    late = await client.post(path, json=edit, headers={"idempotency-key": "k-2"})
+
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.json() == first.json()
+    assert (late.status_code, late.json()["code"]) == (409, "policy_denied")
+
+
 async def test_many_are_decided_at_once_each_in_its_place(
     client: httpx2.AsyncClient, tmp_path: Path
 ) -> None:

@@ -135,10 +135,14 @@ class Deciding:
         origin: Origin,
     ) -> Made[Decided]:
         """Decide and write down who did, in one transaction; then wake who waits for it."""
-        draft = await self._draft(principal, approval_id, body, origin)
-        seen = draft.seen
+        draft = await self._drafted(principal, approval_id, body, origin)
+        if isinstance(draft, MilepostError) and wish is None:
+            raise draft
+        tenant = principal.tenant
         try:
-            made = await self._ports.store.write(once(wish, draft.work(), lambda _: _found(seen)))
+            made = await self._ports.store.write(
+                once(wish, _done(draft), lambda earlier: _found(tenant, earlier))
+            )
         except DecidedError as error:
             raise await self._late(error) from error
         self._wake(made.resource)
@@ -190,7 +194,11 @@ class Deciding:
         taking = Withdrawal(principal.id, reason, principal.name)
         try:
             made = await self._ports.store.write(
-                once(wish, _withdrawn(seen, taking, act), lambda _: _found(seen))
+                once(
+                    wish,
+                    _withdrawn(seen, taking, act),
+                    lambda earlier: _found(seen.tenant, earlier),
+                )
             )
         except DecidedError as error:
             raise await self._late(error) from error
@@ -360,6 +368,13 @@ def _withdrawn(seen: ApprovalRow, taking: Withdrawal, act: AuditRow) -> Work[Dec
     return taken
 
 
+def _done(draft: _Draft | MilepostError) -> Work[Decided]:
+    """Make a decision, or raise why none could be drafted: whoever repeats one gets here never."""
+    if isinstance(draft, MilepostError):
+        raise draft
+    return (yield from draft.work())
+
+
 def _all_or_none(
     tenant: str, ids: Sequence[str], drafts: Sequence[_Draft | MilepostError]
 ) -> Work[list[Decided]]:
@@ -369,9 +384,7 @@ def _all_or_none(
     problems: list[MilepostError | None] = []
     for draft in drafts:
         try:
-            if isinstance(draft, MilepostError):
-                raise draft
-            made.append((yield from draft.work()))
+            made.append((yield from _done(draft)))
             problems.append(None)
         except MilepostError as error:
             problems.append(error)
@@ -380,9 +393,9 @@ def _all_or_none(
     return made
 
 
-def _found(seen: ApprovalRow) -> Work[Decided]:
+def _found(tenant: str, approval_id: str) -> Work[Decided]:
     """Return the approval as an earlier request has decided it."""
-    return Decided((yield from approvals.find(seen.tenant, seen.id)), repeated=True)
+    return Decided((yield from approvals.find(tenant, approval_id)), repeated=True)
 
 
 def _all_found(tenant: str, ids: Sequence[str]) -> Work[list[Decided]]:
