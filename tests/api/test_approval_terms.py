@@ -83,8 +83,13 @@ async def test_one_reads_what_was_said_before_and_what_one_may_answer(
 
 @pytest.mark.parametrize(
     "terms",
-    [{"required": 2}, {"approvers": ["user:ann"]}, {"self_approval": False}],
-    ids=["two", "named", "somebody else"],
+    [
+        {"required": 2},
+        {"approvers": ["user:ann"]},
+        {"self_approval": False},
+        {"approvers": ["user:ann"], "rate": {"more_than": 0, "within_s": 60}},
+    ],
+    ids=["two", "named", "somebody else", "too often"],
 )
 async def test_nobody_edits_a_call_into_one_that_others_must_approve(
     client: httpx2.AsyncClient, tmp_path: Path, terms: dict[str, Any]
@@ -103,6 +108,20 @@ async def test_nobody_edits_a_call_into_one_that_others_must_approve(
     assert (await decide(client, asked, "approve", arguments=EDITED)).status_code == 200
     await ended(client, asked["run_id"])
     assert [mail["to"] for mail in mails(tmp_path)] == ["bob@example.com"]
+
+
+async def test_an_edited_call_counts_once_as_the_call_that_it_was(
+    client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    often = {"tool": "send_email", "rate": {"more_than": 1, "within_s": 60}, "required": 2}
+    policy = {"ask": ["send_email", often], "allow": ["*"]}
+    await made(client, "/v1/agents", {**DEMO, "name": "ruled", "policy": policy})
+    asked = await asked_by(client)
+
+    decided = await decide(client, asked, "approve", arguments=EDITED)
+
+    await ended(client, asked["run_id"])
+    assert (decided.status_code, len(mails(tmp_path))) == (200, 1)
 
 
 async def test_whoever_sends_the_call_back_as_it_was_may_if_they_might_without(

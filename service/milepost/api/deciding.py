@@ -1,6 +1,7 @@
 """Deciding approvals, withdrawing them, and what is written down about either."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,17 +15,21 @@ from milepost.api.approvals_shown import shown
 from milepost.api.replays import Made, once
 from milepost.core.approvers import Approver
 from milepost.core.canonical import call_digest
+from milepost.core.codec import decode
 from milepost.core.errors import ConflictError, InvalidError, MilepostError
+from milepost.core.events import ToolCallCounted
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
+from milepost.core.policy import Counted
 from milepost.core.rulings import Ask, Count, Refuse, Reject, Run
 from milepost.live.hub import OUTBOX_BELL, QUEUE_BELL, approvals_bell, inbox_bell
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
 from milepost.runtime.judging import Judging
 from milepost.runtime.permits import Identity
+from milepost.runtime.stored_rates import StoredRates
 from milepost.runtime.tenant_policies import TenantPolicies
-from milepost.store import approvals, audit, runs, withdrawals
+from milepost.store import approvals, audit, log, runs, withdrawals
 from milepost.store.approvals import (
     ApprovalRow,
     Decided,
@@ -35,7 +40,8 @@ from milepost.store.approvals import (
 )
 from milepost.store.audit import AuditFilter, AuditRow
 from milepost.store.idempotency import Asked
-from milepost.store.records import Page
+from milepost.store.records import LogEntry, Page
+from milepost.store.runs import RunRow
 from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Work
 from milepost.tools import preview
@@ -117,6 +123,16 @@ class _Draft:
                 raise DecidedError(row)
 
 
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """For whom an edited call would be made."""
+
+    agent_id: str
+    session_id: str
+    user: str | None
+    run_id: str
+
+
 class Deciding:
     """Decides as a principal, over a store, a hub and the rules that edited calls are judged by."""
 
@@ -124,6 +140,7 @@ class Deciding:
         self._ports = ports
         self._judging = judging
         self._policies = policies
+        self._rates = StoredRates(ports.store)
         self._definitions = Definitions(ports.store)
 
     async def decide(
@@ -284,8 +301,7 @@ class Deciding:
         rules = await self._judging.rules(row.tenant, agent, identity, row.session_id, tools)
         ruling = rules.judge(call)
         if isinstance(ruling, Count):
-            # How often it was called counts when it is made; here, what else is said of it.
-            ruling = rules.judge(call, {each.key: 0 for each in ruling.wanted})
+            ruling = rules.judge(call, await self._counts(run, call, ruling.wanted))
         match ruling:
             case Run(fitting) | Ask(fitting) | Count(fitting):
                 edit = Edit(
@@ -301,6 +317,16 @@ class Deciding:
             case Reject(failure):
                 raise InvalidError(failure.message, code=failure.code, pointer="/arguments")
 
+    async def _counts(
+        self, run: RunRow, call: ToolCall, wanted: Iterable[Counted]
+    ) -> dict[str, int]:
+        """Return how often such calls were made: as its run has counted it, or would count it."""
+        entries = await self._ports.store.read(log.read_all(run.tenant, run.id))
+        known = await asyncio.to_thread(_counted_in, entries, call.id)
+        unknown = [each for each in wanted if each.key not in known]
+        whose = _Caller(run.agent_id, run.session_id, run.user, run.id)
+        return {**known, **await self._rates.foretell(run.tenant, whose, unknown)}
+
     def _act(
         self, principal: Principal, action: str, seen: ApprovalRow, details: Mapping[str, Any]
     ) -> AuditRow:
@@ -309,6 +335,16 @@ class Deciding:
 
     async def _find(self, principal: Principal, approval_id: str) -> ApprovalRow:
         return await self._ports.store.read(approvals.find(principal.tenant, approval_id))
+
+
+def _counted_in(entries: Iterable[LogEntry], call_id: str) -> dict[str, int]:
+    """Return what a run has counted of its call."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        match decode(entry.type, entry.data):
+            case ToolCallCounted(counted, found) if counted == call_id:
+                counts |= found
+    return counts
 
 
 def approver(principal: Principal) -> Approver:
