@@ -19,11 +19,14 @@ from milepost.core.events import (
     ToolCallStarted,
 )
 from milepost.core.guardrails import Guardrails, TopicsRail
+from milepost.core.policy import Policy, Rule, Terms
 from milepost.core.repetition import OnUnknown
 from milepost.providers.scripted import Scripted, calling, saying
+from milepost.store import grants
 from milepost.store.approvals import ApprovalRow
+from milepost.store.grants import GrantRow
 from milepost.tools import Absent, Found, ToolContext, Unknown, tool
-from tests.runtime.workshop import ASK, TIMEOUT_S, Workshop, in_background, of
+from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Workshop, in_background, of
 
 
 class Till:
@@ -250,6 +253,27 @@ async def test_whoever_approved_a_call_is_asked_what_came_of_it(shop: Workshop) 
     assert "nobody knows whether it has acted" in asked.reason
     assert [each.then for each in of(log, ToolCallInterrupted)] == ["ask"]
     assert (await shop.row(run_id)).status == "waiting"
+
+
+async def test_a_yes_for_the_session_leaves_to_whom_it_belonged_what_came_of_the_call(
+    shop: Workshop,
+) -> None:
+    """Who is named has said that the call may be made, and not that anybody may speak of it."""
+    till = Till()
+    terms = Terms(approvers=("key:ann",))
+    agent = shop.agent(till.pay, policy=Policy(ask=(Rule("pay", terms=terms),)))
+    run_id = await till.cut_off(shop, agent, approve=True)
+    digest = call_digest("pay", {"amount": 5})
+    session_id = (await shop.row(run_id)).session_id
+    far_ms = shop.clock() + 3_600_000
+    await shop.store.write(
+        grants.add(GrantRow("grt_1", TENANT, session_id, "pay", digest, "apr_1", "ann", 1, far_ms))
+    )
+
+    asked = await asked_about(shop, till, agent)
+
+    assert asked.kind == "outcome"
+    assert asked.terms_shown()["approvers"] == ["key:ann"]
 
 
 async def test_a_person_says_that_it_happened_and_what_it_brought(shop: Workshop) -> None:

@@ -11,6 +11,7 @@ import orjson
 from sqlalchemy import select
 
 from milepost.core.agents import Agent, Limits, StructuredOutput
+from milepost.core.approvers import Approver
 from milepost.core.codec import decode, encode
 from milepost.core.errors import FencedError
 from milepost.core.events import Event, InputMessage, RunQueued
@@ -371,7 +372,8 @@ def deciding(
     approval: ApprovalRow, answer: str = "approve", edit: Edit | None = None
 ) -> Work[Decided]:
     """Return the work of answering a question."""
-    decision = Decision(answer, "ann", comment="so be it", edit=edit)  # type: ignore[arg-type]
+    who = Approver("ann")
+    decision = Decision(answer, "ann", "so be it", edit=edit, who=who)  # type: ignore[arg-type]
     return approvals.decide(TENANT, approval.id, decision, now_ms())
 
 

@@ -127,7 +127,8 @@ class Counted:
 class Judgement:
     """A verdict and the rule that gave it, for the model, the inbox and the log.
 
-    `list_name` and `level` say where the rule stands; `counts` are those that have to be known
+    `terms` are those on which people are asked, or would be but for a grant. `list_name` and
+    `level` say where the rule stands; `counts` are those that have to be known
     before there can be a verdict, which is None then.
     """
 
@@ -169,7 +170,7 @@ def judge(
     questions = list(case.fitting("ask"))
     terms = _all_of([rule.terms for _, rule in questions])
     if grant := _granting(standing.grants, asked, terms):
-        return Judgement(Verdict.ALLOW, f"grant: {grant.id}", list_name="grants", level="session")
+        return Judgement(Verdict.ALLOW, f"grant: {grant.id}", terms, "grants", "session")
     if questions:
         judgement = _judgement(Verdict.ASK, "ask", *max(questions, key=_strictness))
         return replace(judgement, terms=terms)

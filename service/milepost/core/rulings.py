@@ -15,12 +15,16 @@ from milepost.core.repetition import OnUnknown, ToolEffect
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The call may be made, with these coerced arguments; `coerced` says what was changed."""
+    """The call may be made, with these coerced arguments; `coerced` says what was changed.
+
+    `terms` are those on which people would be asked, had nobody granted it.
+    """
 
     arguments: Mapping[str, Json]
     effect: ToolEffect
     coerced: tuple[str, ...] = ()
     reason: str = field(default="", compare=False)
+    terms: Terms = field(default=PLAIN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

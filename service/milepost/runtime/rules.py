@@ -88,7 +88,7 @@ def _rule(
     judgement = judge(agent.policy, asked, standing, counts)
     match judgement.verdict:
         case Verdict.ALLOW:
-            return Run(arguments, tool.effect, mended, judgement.reason)
+            return Run(arguments, tool.effect, mended, judgement.reason, judgement.terms)
         case Verdict.ASK:
             return Ask(arguments, tool.effect, judgement.reason, mended, judgement.terms)
         case Verdict.DENY:
