@@ -4,9 +4,12 @@ import asyncio
 from typing import Any
 
 import orjson
+import pytest
 
 from milepost.core.agents import Agent
+from milepost.core.errors import ConflictError
 from milepost.core.events import (
+    ApprovalWithdrawn,
     GuardrailTriggered,
     InputMessage,
     RunCancelled,
@@ -17,6 +20,7 @@ from milepost.core.events import (
 )
 from milepost.core.guardrails import Guardrails, PiiRail, TopicsRail
 from milepost.core.model import ModelRequest
+from milepost.core.policy import Policy
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.ending import end_run
 from milepost.runtime.steering import letter_of
@@ -283,3 +287,41 @@ async def ended_unread(shop: Workshop, said: str, run: NewRun | None = None) -> 
     await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
     assert [each.content for each in of(await shop.log(run.id), SteerReceived)] == [said]
     return run.session_id
+
+
+async def test_a_question_that_falls_away_while_its_run_goes_on_is_nobody_s_to_answer(
+    shop: Workshop,
+) -> None:
+    """The run was to end with another call's result, and was told something instead."""
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    @tool(terminal=True)
+    async def finish() -> str:
+        """Finish."""
+        reached.set()
+        await go.wait()
+        return "done"
+
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    policy = Policy(ask=("pay",), allow=("finish",))
+    agent = shop.agent(finish, pay, policy=policy)
+    model = [calling(("finish", {}), ("pay", {"amount": 5})), calling(("pay", {"amount": 6}))]
+    run = await shop.queue()
+    driven = await shop.driving(await shop.claim(), agent, shop.means(model, finish, pay))
+    async with in_background(driven):
+        await asyncio.wait_for(reached.wait(), TIMEOUT_S)
+        [skipped] = await shop.pending()
+        await say(shop, run.id, "Not yet.")
+        await shop.seen(run.id, "steer.received")
+        go.set()
+
+    log = await shop.log(run.id)
+    assert [event.approval_id for event in of(log, ApprovalWithdrawn)] == [skipped.id]
+    [asked] = await shop.pending()
+    assert asked.arguments == '{"amount":6}'
+    with pytest.raises(ConflictError, match="fell away"):
+        await shop.decide(skipped)

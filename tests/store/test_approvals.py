@@ -294,6 +294,21 @@ async def test_a_decision_on_a_run_that_is_over_is_refused(store: Store) -> None
     assert await refused(store, asked, Decision("approve", "ann")) == "approval_withdrawn"
 
 
+async def test_what_a_run_takes_back_while_it_goes_on_is_open_no_more(store: Store) -> None:
+    """What was answered stays as it was answered."""
+    claim = await held(store)
+    skipped, answered = (an_approval(claim, id=f"apr_{name}") for name in ("skipped", "answered"))
+    await store.append(an_append(claim, approvals=(skipped, answered)))
+    await decide(store, answered, Decision("approve", "ann"))
+
+    taken = (skipped.id, answered.id)
+    await store.append(an_append(claim, head=claim.head + 1, withdrawn=taken))
+
+    rows = [await store.read(approvals.find(TENANT, approval_id)) for approval_id in taken]
+    assert [(row.status, row.version) for row in rows] == [("withdrawn", 2), ("approved", 2)]
+    assert await refused(store, skipped, Decision("approve", "ann")) == "approval_withdrawn"
+
+
 # --- Several votes --------------------------------------------------------------------------
 
 

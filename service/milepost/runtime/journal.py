@@ -11,6 +11,7 @@ import orjson
 from milepost.core.agents import Agent
 from milepost.core.codec import encode, usage_shown
 from milepost.core.events import (
+    ApprovalWithdrawn,
     ArtifactCreated,
     Event,
     MemorySummarized,
@@ -77,6 +78,7 @@ class _Written:
     usage: list[UsageRow] = field(default_factory=list)
     artifacts: list[NewArtifact] = field(default_factory=list)
     summaries: list[NewSummary] = field(default_factory=list)
+    withdrawn: list[str] = field(default_factory=list)
 
 
 _TRIMMING = (MemorySummarized, MemoryTrimmed)
@@ -166,6 +168,7 @@ class Journal:
             spans=tuple(written.spans),
             usage=tuple(written.usage),
             approvals=tuple(approvals),
+            withdrawn=tuple(written.withdrawn),
             artifacts=tuple(written.artifacts),
             summaries=tuple(written.summaries),
             told_of=self.told_of if written.summaries else (),
@@ -181,7 +184,7 @@ class Journal:
             self._ports.hub.ring(LESSONS_BELL)
         if freed or (change and change.status == "queued"):
             self._ports.hub.ring(QUEUE_BELL)
-        if approvals:
+        if approvals or item.withdrawn:
             self._ports.hub.ring(approvals_bell(self.claim.tenant))
         if change and change.status == "failed":
             self._tell_of_failure(happened)
@@ -210,6 +213,8 @@ class Journal:
                 written.artifacts.append(self._artifact(event, time_ms))
             if isinstance(event, _TRIMMING):
                 written.summaries.append(self._summary(event, time_ms))
+            if isinstance(event, ApprovalWithdrawn):
+                written.withdrawn.append(event.approval_id)
         return written
 
     def _row(self, seq: int, time_ms: int, model: str, usage: Usage) -> UsageRow:

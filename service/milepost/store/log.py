@@ -143,6 +143,22 @@ WITHDRAW = Statement(
     )
 )
 
+_withdrawn = rows("withdrawn", "id", "tenant", numbers=("now_ms",))
+_WITHDRAW_THESE = Statement(
+    update(schema.approvals)
+    .where(
+        _A.id == _withdrawn.c.id,
+        _A.tenant == _withdrawn.c.tenant,
+        _A.status == word("pending"),
+    )
+    .values(
+        status="withdrawn",
+        decided_ms=_withdrawn.c.now_ms,
+        version=_A.version + 1,
+        changed_ms=_withdrawn.c.now_ms,
+    )
+)
+
 _seen = rows("seen", "run_id", "tenant", numbers=("inbox_seen",))
 _I = schema.inbox.c
 _CONSUME = Statement(
@@ -290,6 +306,8 @@ def _beside(appends: Sequence[Append]) -> dict[str, Call]:
         calls["usage"] = INSERT_USAGE(usage=rows_of(used))
     if approvals := [row for item in appends for row in _approval_rows(item)]:
         calls["approvals"] = _INSERT_APPROVALS(approvals=rows_of(approvals))
+    if withdrawn := [row for item in appends for row in _withdrawn_rows(item)]:
+        calls["withdrawn"] = _WITHDRAW_THESE(withdrawn=rows_of(withdrawn))
     if left := [
         {**asdict(each), "run_id": item.run_id, "tenant": item.tenant}
         for item in appends
@@ -397,6 +415,11 @@ def usage_row(run_id: str, tenant: str, used: UsageRow) -> dict[str, Any]:
         "time_ms": used.time_ms,
         **{name: getattr(used.usage, name) for name in usage.NUMBERS},
     }
+
+
+def _withdrawn_rows(item: Append) -> Iterable[dict[str, Any]]:
+    for approval_id in item.withdrawn:
+        yield {"id": approval_id, "tenant": item.tenant, "now_ms": item.entries[-1].time_ms}
 
 
 def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:

@@ -283,8 +283,9 @@ class Append:
     """One iteration of a run: events after `head`, and all that changes with them.
 
     `inbox_seen` is the last message from outside that these events take account of; a change of
-    status is refused while there is a later one. `told_of` are the runs of which `summaries` tell:
-    if what was said in one of them is gone by then, nothing is told.
+    status is refused while there is a later one. `withdrawn` are questions that nobody asks any
+    more, although the run goes on. `told_of` are the runs of which `summaries` tell: if what was
+    said in one of them is gone by then, nothing is told.
     """
 
     run_id: str
@@ -300,6 +301,7 @@ class Append:
     spans: tuple[Span, ...] = ()
     usage: tuple[UsageRow, ...] = ()
     approvals: tuple[NewApproval, ...] = ()
+    withdrawn: tuple[str, ...] = ()
     artifacts: tuple[NewArtifact, ...] = ()
     summaries: tuple[NewSummary, ...] = ()
     told_of: tuple[str, ...] = ()
