@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -271,6 +272,20 @@ async def test_a_yes_for_the_session_leaves_to_whom_it_belonged_what_came_of_the
     )
 
     asked = await asked_about(shop, till, agent)
+
+    assert asked.kind == "outcome"
+    assert asked.terms_shown()["approvers"] == ["key:ann"]
+
+
+async def test_a_rule_that_forbids_such_calls_by_now_leaves_it_to_whom_it_belonged(
+    shop: Workshop,
+) -> None:
+    till = Till()
+    asks = Policy(ask=(Rule("pay", terms=Terms(approvers=("key:ann",))),))
+    await till.cut_off(shop, shop.agent(till.pay, policy=asks), approve=True)
+
+    forbids = shop.agent(till.pay, policy=replace(asks, deny=("pay",)))
+    asked = await asked_about(shop, till, forbids)
 
     assert asked.kind == "outcome"
     assert asked.terms_shown()["approvers"] == ["key:ann"]

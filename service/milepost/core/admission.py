@@ -212,7 +212,7 @@ def _ask_what_came_of_it(open_call: OpenCall, rules: Rules) -> AskApproval:
     """Ask those who could have approved the call; one answer is enough."""
     call, given = open_call.call, _given(open_call)
     ruling = rules.judge(call, open_call.counts)
-    terms = replace(ruling.terms, required=1) if isinstance(ruling, Run | Ask) else PLAIN
+    terms = PLAIN if isinstance(ruling, Count | Reject) else replace(ruling.terms, required=1)
     opening = (ToolCallInterrupted(call.id, "ask"),)
     asked = call_digest(call.name, given)
     return AskApproval(call, given, asked, _unknown(call), terms, "outcome", opening)

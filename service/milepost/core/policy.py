@@ -127,8 +127,8 @@ class Counted:
 class Judgement:
     """A verdict and the rule that gave it, for the model, the inbox and the log.
 
-    `terms` are those on which people are asked, or would be but for a grant. `list_name` and
-    `level` say where the rule stands; `counts` are those that have to be known
+    `terms` are those on which people are asked, or would be but for a grant or a denial.
+    `list_name` and `level` say where the rule stands; `counts` are those that have to be known
     before there can be a verdict, which is None then.
     """
 
@@ -166,9 +166,8 @@ def judge(
         return Judgement(None, "how often it was called has to be counted first", counts=wanted)
     for list_name in ("deny_when", "deny"):
         if found := next(case.fitting(list_name), None):
-            return _judgement(Verdict.DENY, list_name, *found)
-    questions = list(case.fitting("ask"))
-    terms = _all_of([rule.terms for _, rule in questions])
+            return replace(_judgement(Verdict.DENY, list_name, *found), terms=case.asking()[1])
+    questions, terms = case.asking()
     if grant := _granting(standing.grants, asked, terms):
         return Judgement(Verdict.ALLOW, f"grant: {grant.id}", terms, "grants", "session")
     if questions:
@@ -207,6 +206,11 @@ class _Case:
         for level, rule, how in _rules(self.levels, (list_name,)):
             if self._is_about(rule, how) and (rule.rate is None or self._is_excess(level, rule)):
                 yield level, rule
+
+    def asking(self) -> tuple[list[_Found], Terms]:
+        """Return the rules that ask about the call, and the terms that meet them all."""
+        questions = list(self.fitting("ask"))
+        return questions, _all_of([rule.terms for _, rule in questions])
 
     def uncounted(self) -> Iterator[Counted]:
         """Yield what has to be counted first."""

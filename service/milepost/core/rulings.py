@@ -48,10 +48,11 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The call may not be made."""
+    """The call may not be made; `terms` are those on which people would be asked if it might."""
 
     by: str
     reason: str
+    terms: Terms = field(default=PLAIN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

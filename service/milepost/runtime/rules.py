@@ -92,7 +92,7 @@ def _rule(
         case Verdict.ASK:
             return Ask(arguments, tool.effect, judgement.reason, mended, judgement.terms)
         case Verdict.DENY:
-            return Refuse("policy", judgement.reason)
+            return Refuse("policy", judgement.reason, judgement.terms)
         case None:
             return Count(arguments, judgement.counts)
 
