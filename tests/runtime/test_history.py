@@ -153,6 +153,26 @@ async def test_a_run_of_an_earlier_version_is_shown_what_that_one_showed(shop: W
     ]
 
 
+async def test_a_run_that_goes_on_is_shown_all_that_it_was_shown_of_a_long_session(
+    shop: Workshop,
+) -> None:
+    agent = replace(shop.agent(look, policy=ASK), memory=Memory(Window(tokens=1_000_000)))
+    first = await shop.queue("Hm?")
+    await shop.go_on([saying("Yes.")])
+    repeat(SqliteAddress(shop.path), first.session_id, first.id, 1_100)
+    await shop.queue("Look.", session_id=first.session_id)
+    asking, going_on = Scripted([calling(("look", {}))]), Scripted([saying("I see.")])
+    await shop.go_on(asking, look, agent=agent)
+
+    [asked] = await shop.pending()
+    await shop.decide(asked)
+    await shop.go_on(going_on, look, agent=agent)
+
+    shown, again = (spoken(model.requests[0]) for model in (asking, going_on))
+    assert len(shown) > 1_000
+    assert again[: len(shown)] == shown
+
+
 class Counting:
     """A store that counts the rows which are read from it."""
 

@@ -153,8 +153,10 @@ class History:
         whole, placed = Past(), list[Placed]()
         before = claim.turns + 1
         while True:
+            # No more than a run is shown again that goes on elsewhere.
+            limit = min(TURNS_MAX, READ_MAX - len(whole.turns))
             work = session_past.past(
-                claim.tenant, claim.session_id, claim.turns, before=before, limit=TURNS_MAX
+                claim.tenant, claim.session_id, claim.turns, before=before, limit=limit
             )
             past = await self._store.read(work)
             whole = replace(past, turns=(*past.turns, *whole.turns))
