@@ -291,6 +291,35 @@ async def test_a_rule_that_forbids_such_calls_by_now_leaves_it_to_whom_it_belong
     assert asked.terms_shown()["approvers"] == ["key:ann"]
 
 
+async def test_whoever_was_asked_about_a_call_is_asked_what_came_of_it_once_no_rule_names_anybody(
+    shop: Workshop,
+) -> None:
+    till = Till()
+    asks = Policy(ask=(Rule("pay", terms=Terms(approvers=("key:ann",))),))
+    await till.cut_off(shop, shop.agent(till.pay, policy=asks), approve=True)
+
+    asked = await asked_about(shop, till, shop.agent(till.pay, policy=Policy(allow=("pay",))))
+
+    assert asked.kind == "outcome"
+    assert asked.terms_shown()["approvers"] == ["key:ann"]
+
+
+async def test_whoever_was_asked_about_a_call_is_asked_what_came_of_it_where_its_tool_is_gone(
+    shop: Workshop,
+) -> None:
+    till = Till()
+    asks = shop.agent(
+        till.pay, policy=Policy(ask=(Rule("pay", terms=Terms(approvers=("key:ann",))),))
+    )
+    await till.cut_off(shop, asks, approve=True)
+
+    await shop.go_on(Scripted([]), agent=asks, claim=till.successor)
+
+    [asked] = await shop.pending()
+    assert asked.kind == "outcome"
+    assert asked.terms_shown()["approvers"] == ["key:ann"]
+
+
 async def test_a_person_says_that_it_happened_and_what_it_brought(shop: Workshop) -> None:
     till = Till(on_unknown="ask")
     run_id = await till.cut_off(shop)

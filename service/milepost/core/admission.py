@@ -209,10 +209,15 @@ def _usually(open_call: OpenCall) -> OnUnknown:
 
 
 def _ask_what_came_of_it(open_call: OpenCall, rules: Rules) -> AskApproval:
-    """Ask those who could have approved the call; one answer is enough."""
+    """Ask those who could have approved the call; one answer is enough.
+
+    Where rules name nobody any more, or no tool is there to judge the call by, those who were asked
+    about it.
+    """
     call, given = open_call.call, _given(open_call)
     ruling = rules.judge(call, open_call.counts)
-    terms = PLAIN if isinstance(ruling, Count | Reject) else replace(ruling.terms, required=1)
+    terms = PLAIN if isinstance(ruling, Count | Reject) else ruling.terms
+    terms = replace(terms, required=1, approvers=terms.approvers or open_call.approvers)
     opening = (ToolCallInterrupted(call.id, "ask"),)
     asked = call_digest(call.name, given)
     return AskApproval(call, given, asked, _unknown(call), terms, "outcome", opening)

@@ -119,7 +119,8 @@ class OpenCall:
     tool itself brought. `screened`: the guardrails have looked at it, and `blocked` says what they
     have against it. `counts` is what was counted for the rules, and `resting` how far the call had
     come when somebody began to count, or to look at it. `given` is what the tool got, and `checked`
-    says that the tool itself was asked what came of it. `asking` is what people are asked about it.
+    says that the tool itself was asked what came of it. `asking` is what people are asked about it,
+    and `approvers` are those who were asked last, anybody if there are none.
     """
 
     call: ToolCall
@@ -144,6 +145,7 @@ class OpenCall:
     given: Mapping[str, Json] | None = None
     checked: bool = False
     asking: ApprovalKind = "call"
+    approvers: tuple[str, ...] = ()
     brought: Json = None
 
 
@@ -335,6 +337,7 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
                 approval_id=event.approval_id,
                 digest=event.digest,
                 asking=event.kind,
+                approvers=event.approvers,
             )
         case ApprovalDecided():
             return _decided(state, event)
