@@ -6,10 +6,13 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from select import select as select_ready
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from psycopg.pq import ConnStatus
+from psycopg.waiting import Ready
 from psycopg_pool import AsyncConnectionPool as Pool
 from psycopg_pool import pool_async
 from psycopg_pool.pool_async import AddConnection, MaintenanceTask
@@ -27,7 +30,7 @@ from milepost.store.engine import (
 from milepost.store.engine_postgres import POOL_MAX, PostgresEngine
 from milepost.store.engine_sqlite import GROUP_MAX, SqliteEngine
 from milepost.store.opening import open_thread_store
-from milepost.store.postgres_session import connect
+from milepost.store.postgres_session import Connection, connect, parameters
 from milepost.store.thread import PostgresThreadStore, SqliteThreadStore
 from milepost.store.work import Statement, Work
 from tests.store.conftest import opened
@@ -276,7 +279,7 @@ def terminate_others(url: str) -> None:
     """Break every other connection to the database, as a restart would."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 
@@ -484,6 +487,37 @@ async def test_a_statement_that_nobody_answered_is_not_taken_for_done(
 
     assert await engine.read(names()) == ["a"]
     await engine.close()
+
+
+def readiness(socket: int) -> Ready:
+    """Wait for a socket, as the driver would."""
+    readable, writable, _ = select_ready([socket], [socket], [])
+    return Ready((Ready.R if readable else 0) | (Ready.W if writable else 0))
+
+
+def end(pipeline: psycopg.AsyncPipeline, connection: Connection) -> None:
+    """End a pipeline as the driver does; return where it would wait for what is there no more."""
+    ending = pipeline._exit_gen()
+    next(ending)
+    while connection.pgconn.status != ConnStatus.BAD:
+        ending.send(readiness(connection.pgconn.socket))
+
+
+async def test_a_pipeline_whose_server_is_gone_waits_for_nothing_more(
+    postgres_address: PostgresAddress,
+) -> None:
+    """Its socket is closed, and another connection may have got the number of it."""
+    connection = await Connection.connect(**parameters(postgres_address.url))
+    with contextlib.suppress(psycopg.OperationalError):
+        async with connection.pipeline() as pipeline:
+            await connection.execute("SELECT 1")
+            terminate_others(postgres_address.url)
+
+            with pytest.raises(psycopg.OperationalError):
+                end(pipeline, connection)
+
+            assert connection.pgconn.status == ConnStatus.BAD
+    await connection.close()
 
 
 _SOON_SILENT = Statement(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
+from psycopg.pq import ConnStatus
 
 CONNECT_TIMEOUT_S = 5
 TCP_USER_TIMEOUT_MS = 15_000
@@ -55,7 +56,10 @@ class _Pipeline(psycopg.AsyncPipeline):
             self._enqueue_sync()
             yield from self._communicate_gen()
         finally:
-            yield from self._fetch_gen(flush=False)
+            # Of a connection that is gone the driver would wait for an answer by the number that
+            # its socket had, which may be another connection's by now: that one would wait, too.
+            if self.pgconn.status != ConnStatus.BAD:
+                yield from self._fetch_gen(flush=False)
 
 
 class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
