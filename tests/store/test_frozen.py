@@ -80,16 +80,6 @@ async def test_whoever_begins_to_erase_a_user_keeps_nobody_from_what_is_for_othe
     assert (await store.read(sessions.find(TENANT, new.id))).user == "bob"
 
 
-async def test_whoever_makes_something_for_a_user_keeps_nobody_from_erasing_another(
-    store: Store, rival: PostgresThreadStore
-) -> None:
-    making = sessions.create(a_session("bob"))
-
-    await freeze(store, making, 1, lambda: rival.write(an_erasure("ann")))
-
-    assert await store.read(erasures.owners()) == ["owner"]
-
-
 async def test_a_pump_that_stands_still_leaves_its_batch_to_the_others(
     store: Store, rival: PostgresThreadStore
 ) -> None:

@@ -81,7 +81,7 @@ _COLUMNS = (
 
 # Whoever makes something for a user holds the lock together with all others that do, and looks for
 # an erasure then. One that begins waits for them: so it sees all that they made. Who comes later
-# waits behind that one, for whatever user: so nobody may be frozen with this lock for long.
+# waits behind that one, for whatever user: so who begins one may not be frozen with it for long.
 _TOGETHER = Statement(advisory_lock(_LOCK_KEY, shared=True))
 _ALONE = Statement(advisory_lock(_LOCK_KEY, shared=False))
 
@@ -188,7 +188,7 @@ def require_none(tenant: str, user: str | None) -> Work[None]:
     """
     if user is None:
         return
-    *_, found = yield hurrying(), *looking_for([(tenant, user)])
+    _, found = yield looking_for([(tenant, user)])
     if found:
         raise refused(user)
 
