@@ -3,14 +3,17 @@
 import asyncio
 
 import psycopg
+import pytest
 
 from milepost.store import sessions
 from milepost.store.address import PostgresAddress
 from milepost.store.amounts import Amounts, Bounds
+from milepost.store.engine import Engine
 from milepost.store.engine_postgres import PostgresEngine
 from milepost.store.postgres_session import connect
 from milepost.store.spending import Charge, Crossing, Reserve, Settle, Shortage, spend
 from milepost.store.store import Store
+from tests.store.breaking import BreakingEngine
 from tests.store.budgeting import CALL, a_call_of, counted, counters, kept, place_in
 from tests.store.conftest import serving, waiting_for_locks
 from tests.store.making import TENANT, a_run, held
@@ -61,6 +64,25 @@ async def test_many_that_spend_at_once_take_together_what_there_is(store: Store)
 
     assert granted.count(CALL) == 5
     assert await counted(store, budget) == (6, 0)
+
+
+@pytest.mark.parametrize("breaks", [1, 2])
+async def test_what_is_charged_is_counted_once_though_the_answers_were_lost(
+    engine: Engine, breaks: int
+) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking, waits_s=(0.0,))) as store:
+        budget, claim = await kept(store), await held(store)
+        place = place_in(budget)
+
+        breaking.breaks = breaks
+        await asyncio.gather(
+            store.reserve(a_call_of(claim), [place], lambda _: CALL),
+            store.charge(TENANT, [place], CALL),
+            return_exceptions=True,
+        )
+
+        assert await counted(store, budget) == (1, 1)
 
 
 async def test_a_group_of_several_tenants_leaves_each_its_own(store: Store) -> None:

@@ -18,7 +18,7 @@ from milepost.store.lane import Lane
 from milepost.store.rates import Counting
 from milepost.store.records import NO_LESSON, Append, InboxMessage, LogEntry, NewRun
 from milepost.store.reservations import Holder
-from milepost.store.spending import Charge, Crossing, Fit, Reserve, Settle, Shortage, Spending
+from milepost.store.spending import Charge, Crossing, Fit, Reserve, Settle, Shortage
 from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
@@ -51,7 +51,7 @@ class Store:
         self._appends: Lane[Append, tuple[int, tuple[str, ...]]] = Lane(
             commits or engine, log.append, _appending
         )
-        self._spending: Lane[Spending, spending.Outcome] = Lane(
+        self._spending: Lane[Reserve | Settle, spending.Outcome] = Lane(
             commits or engine, spending.spend, _spending
         )
         self._counts: Lane[Counting, dict[str, int]] = Lane(
@@ -147,8 +147,11 @@ class Store:
         return outcome
 
     async def charge(self, tenant: str, places: Sequence[Place], billed: Amounts) -> None:
-        """Count what was taken of budgets without having been reserved."""
-        await self._spending.submit(Charge(tenant, places, billed))
+        """Count what was taken of budgets without having been reserved, once at most.
+
+        Not in a group: one whose answer was lost is written again, and this would count twice.
+        """
+        await self.write(spending.spend([Charge(tenant, places, billed)]))
 
     async def count(self, call: Counting) -> dict[str, int]:
         """Count a call of a run, as `rates.count` does: see `append` on outages."""
@@ -212,9 +215,9 @@ def _appending(item: Append) -> Sequence[object]:
     return (item.run_id, *dict.fromkeys(taught))
 
 
-def _spending(item: Spending) -> Sequence[object]:
+def _spending(item: Reserve | Settle) -> Sequence[object]:
     """Let a call be settled in another group than it reserves in: that finds what this keeps."""
-    return () if isinstance(item, Charge) else (item.holder,)
+    return (item.holder,)
 
 
 def _counting(_: Counting) -> Sequence[object]:
