@@ -119,6 +119,7 @@ async def counting_without_end(engine: Engine) -> None:
     ("sql", "complaint"),
     [
         ("COMMIT", "COMMIT is no statement for a tool"),
+        ("DEALLOCATE ALL", "DEALLOCATE is no statement for a tool"),
         ("  -- a word\n /* and\n another */ rollback", "ROLLBACK is no statement for a tool"),
         ("pragma synchronous = off", "PRAGMA is no statement"),
         ("SET statement_timeout = 0", "SET is no statement"),

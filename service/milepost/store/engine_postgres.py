@@ -18,10 +18,11 @@ from milepost.store.engine import (
     tell_each,
 )
 from milepost.store.hurry import hurrying
+from milepost.store.postgres_pipeline import Written, exchange
 from milepost.store.postgres_session import Connection, claim, first_statements, parameters
 from milepost.store.transaction import OpenTransaction
 from milepost.store.transaction_postgres import PostgresTransaction
-from milepost.store.work import Call, Rows, Work
+from milepost.store.work import Call, Work
 
 T = TypeVar("T")
 
@@ -41,10 +42,9 @@ CROWD_S = 5
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 _LIMIT_EXCEEDED = "54"  # the class of what is too large or too complex, today and tomorrow
 
-_BEGIN, _COMMIT = b"BEGIN", b"COMMIT"
-_HURRY = hurrying().rendered("postgresql")[0].encode()
-
-Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
+_BEGIN: Written = ("BEGIN", {})
+_COMMIT: Written = ("COMMIT", {})
+_HURRY = hurrying().rendered("postgresql")
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def translated() -> Iterator[None]:
         raise DatabaseRefusedError(f"Postgres: {error}") from error
 
 
-async def run(connection: Connection, work: Work[T], before: Sequence[bytes] = ()) -> T:
+async def run(connection: Connection, work: Work[T], before: Sequence[Written] = ()) -> T:
     """Drive work to its end on this connection; `before` goes out with its first statement."""
     sent: Any = None
     while True:
@@ -69,43 +69,15 @@ async def run(connection: Connection, work: Work[T], before: Sequence[bytes] = (
         except StopIteration as finished:
             result: T = finished.value
             return result
-        single = isinstance(asked, Call)
         calls = (asked,) if isinstance(asked, Call) else asked
-        answers = await _execute(connection, calls, before)
+        written = [call.rendered("postgresql") for call in calls]
+        answers = (await exchange(connection, [*before, *written]))[len(before) :]
         before = ()
-        sent = answers[0] if single else answers
+        sent = answers[0] if isinstance(asked, Call) else answers
 
 
-async def _execute(
-    connection: Connection, calls: tuple[Call, ...], before: Sequence[bytes]
-) -> list[Rows]:
-    if len(calls) == 1 and not before:
-        text, values = calls[0].rendered("postgresql")
-        return [await _rows(await connection.execute(text.encode(), values))]
-    async with connection.pipeline():
-        for statement in before:
-            await connection.execute(statement)
-        cursors = []
-        for call in calls:
-            text, values = call.rendered("postgresql")
-            cursors.append(await connection.execute(text.encode(), values))
-    return [await _rows(cursor) for cursor in cursors]
-
-
-async def _rows(cursor: Cursor) -> Rows:
-    await require_answer(cursor)
-    return await cursor.fetchall() if cursor.description else []
-
-
-async def require_answer(cursor: Cursor) -> None:
-    """Raise `OperationalError`, and hang up, if the statement was only put into a pipeline.
-
-    A cancellation can leave the driver believing in one that is over. What it keeps for later would
-    be taken for no rows, and a COMMIT for done.
-    """
-    if cursor.pgresult is None:
-        await cursor.connection.close()
-        raise psycopg.OperationalError("the connection lost its place, and was given up")
+def _first(connection: Connection) -> Sequence[Written]:
+    return [(text, {}) for text in first_statements(is_ours=connection.is_ours)]
 
 
 class PostgresEngine:
@@ -153,12 +125,12 @@ class PostgresEngine:
         """Do work in one transaction."""
         return await self._write(work)
 
-    async def _write(self, work: Work[T], *settings: bytes) -> T:
+    async def _write(self, work: Work[T], *settings: Written) -> T:
         with translated():
             async with self._connection() as connection:
-                begin = (_BEGIN, *first_statements(connection), *settings)
+                begin = [_BEGIN, *_first(connection), *settings]
                 result = await self._run(connection, work, begin)
-                await require_answer(await connection.execute(_COMMIT))
+                await exchange(connection, (_COMMIT,))
                 return result
 
     async def write_each(self, work: Work[list[T]], told: Sequence["asyncio.Future[T]"]) -> None:
@@ -218,7 +190,9 @@ class PostgresEngine:
             with suppress(PoolTimeout):
                 await pool.putconn(await pool.getconn(timeout=ASK_S))
 
-    async def _run(self, connection: Connection, work: Work[T], before: Sequence[bytes] = ()) -> T:
+    async def _run(
+        self, connection: Connection, work: Work[T], before: Sequence[Written] = ()
+    ) -> T:
         try:
             return await run(connection, work, before)
         except psycopg.errors.ReadOnlySqlTransaction:

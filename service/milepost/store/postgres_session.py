@@ -14,6 +14,8 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus
 
+from milepost.store.prepared import Prepared
+
 CONNECT_TIMEOUT_S = 5
 TCP_USER_TIMEOUT_MS = 15_000
 KEEPALIVE_S = 5
@@ -63,10 +65,18 @@ class _Pipeline(psycopg.AsyncPipeline):
 
 
 class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """One for the event loop, which hangs up on a server that does not answer within `answer_s`."""
+    """One for the event loop, which hangs up on a server that does not answer within `answer_s`.
+
+    Nothing is `prepared` unless the session `is_ours`: what another one keeps is a stranger's, too.
+    """
 
     answer_s = ANSWER_S
     is_silent = False
+    is_ours = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.prepared = Prepared()
 
     @asynccontextmanager
     async def pipeline(self) -> AsyncIterator[psycopg.AsyncPipeline]:
@@ -114,7 +124,7 @@ def _set(settings: Mapping[str, str], *, local: bool) -> str:
 
 
 _CLAIM = f"{_set(_TIMEOUTS | _PLANNING, local=False)} WHERE pg_backend_pid() = %s".encode()
-_SET_TIMEOUTS = _set(_TIMEOUTS, local=True).encode()
+_SET_TIMEOUTS = _set(_TIMEOUTS, local=True)
 
 
 def parameters(url: str) -> dict[str, Any]:
@@ -138,9 +148,10 @@ def parameters(url: str) -> dict[str, Any]:
 
 async def claim(connection: Connection) -> None:
     """Take the session for ours, or rely on nothing that would have to stay in it."""
-    answer = await connection.execute(_CLAIM, [connection.info.backend_pid], prepare=False)
-    if not await answer.fetchall():
-        connection.prepare_threshold = None
+    # When the driver rolls back, it gives up all that is prepared: so it is to prepare nothing.
+    connection.prepare_threshold = None
+    answer = await connection.execute(_CLAIM, [connection.info.backend_pid])
+    connection.is_ours = bool(await answer.fetchall())
 
 
 def connect(url: str) -> ThreadConnection:
@@ -156,11 +167,10 @@ def connect(url: str) -> ThreadConnection:
     return connection
 
 
-def first_statements(connection: Connection | ThreadConnection) -> tuple[bytes, ...]:
-    """Return what every transaction begins with on this connection, behind its BEGIN.
+def first_statements(*, is_ours: bool) -> tuple[str, ...]:
+    """Return what every transaction begins with, behind its BEGIN.
 
     Where the session is not ours, that is the time-outs. Plans need no setting there: none is kept,
     since nothing is prepared.
     """
-    is_ours = connection.prepare_threshold is not None
     return () if is_ours else (_SET_TIMEOUTS,)

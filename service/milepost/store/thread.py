@@ -51,8 +51,9 @@ class PostgresThreadStore:
             connection = self._connected()
             try:
                 with connection.transaction():
-                    for statement in postgres_session.first_statements(connection):
-                        connection.execute(statement)
+                    is_ours = connection.prepare_threshold is not None
+                    for statement in postgres_session.first_statements(is_ours=is_ours):
+                        connection.execute(statement.encode())
                     return _run(connection, work)
             except psycopg.errors.ReadOnlySqlTransaction:
                 connection.close()  # on a standby, where it would stay

@@ -24,7 +24,7 @@ _NOT_THEIRS = frozenset(
     {
         "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE",
         "SET", "RESET", "DISCARD", "PRAGMA", "ATTACH", "DETACH", "VACUUM", "LISTEN", "NOTIFY",
-        "LOCK",
+        "LOCK", "DEALLOCATE",
     }
 )  # fmt: skip
 
