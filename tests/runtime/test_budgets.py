@@ -23,7 +23,7 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolResultCompressed,
 )
-from milepost.core.model import CacheHit, Finished, Provider, Spent, TextDelta
+from milepost.core.model import CacheHit, FellBack, Finished, Provider, Spent, TextDelta
 from milepost.core.usage import Usage
 from milepost.providers.payload import TOKENS_MAX
 from milepost.providers.price_file import DOLLARS_MAX
@@ -310,6 +310,22 @@ async def test_a_call_that_broke_off_counts_with_all_that_was_reserved(shop: Wor
     counted = await spent(shop, budget)
     assert counted.model_calls == 1
     assert counted.tokens >= 200
+
+
+async def test_what_a_fallback_took_counts_beside_the_call_that_broke_off(shop: Workshop) -> None:
+    budget = await kept(shop.store, tokens=100_000, cost_nanos=10**12, model_calls=9)
+    agent = shop.agent(limits=replace(AT_ONCE, max_output_tokens=200))
+    at_work = FellBack("test/model", "test/model", "provider_stream_cut", "cut", at_work=True)
+    took = Usage(input_tokens=7_000, output_tokens=90)
+    answered: Script = [at_work, at_work, TextDelta("Hi"), Spent(took), Finished("stop")]
+
+    run_id = await driven(shop, [answered], agent=agent)
+
+    [ended] = of(await shop.log(run_id), RunCompleted)
+    counted = await spent(shop, budget)
+    assert counted.model_calls == ended.usage.model_calls + ended.usage.unknown_calls == 3
+    assert counted.tokens >= 7_090 + 2 * 200
+    assert counted.cost_nanos >= ended.usage.cost_nanos + 2 * 200 * 2_000
 
 
 async def test_a_reply_that_took_as_much_as_can_be_said_ends_its_run(shop: Workshop) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
+from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
 from milepost.core.effects import CallTool
@@ -153,11 +155,13 @@ class Spending:
 
 
 def _billed(usage: Usage, granted: Amounts) -> Amounts:
-    """Return what was billed; where nobody learned that, all that was reserved counts."""
-    if usage.unknown_calls:
-        return granted
+    """Return what was billed: of each call of which nobody learned that, all that was reserved.
+
+    One that another model answers in the end may have been cut off at several before it.
+    """
     tokens = usage.input_tokens + usage.output_tokens
-    return Amounts(tokens, usage.cost_nanos, usage.model_calls)
+    known = Amounts(tokens, usage.cost_nanos, usage.model_calls)
+    return reduce(Amounts.plus, repeat(granted, usage.unknown_calls), known)
 
 
 def _used(events: Iterable[Event]) -> Usage:
