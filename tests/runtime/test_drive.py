@@ -646,6 +646,20 @@ async def test_models_that_fell_silent_before_another_one_answered_may_be_billed
     assert (message.usage.model_calls, message.usage.unknown_calls) == (1, 2)
 
 
+async def test_a_model_that_fell_silent_may_be_billed_although_the_next_ones_reply_was_kept(
+    shop: Workshop,
+) -> None:
+    saved = Usage(saved_input_tokens=90, saved_output_tokens=10)
+    cached: Script = [CacheHit(3.0), TextDelta("Good day."), Spent(saved), Finished("stop")]
+    asked: list[Script] = [SILENT, cached]
+    model = Fallback([(f"v/{n}", Scripted([each])) for n, each in enumerate(asked)])
+
+    log = await shop.log(await shop.driven(model))
+
+    [message] = of(log, MessageCompleted)
+    assert message.usage == replace(saved, unknown_calls=1)
+
+
 async def test_of_models_none_of_which_answered_each_that_fell_silent_may_be_billed(
     shop: Workshop,
 ) -> None:

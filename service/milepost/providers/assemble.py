@@ -75,9 +75,7 @@ class Assembly:
             reasoning="".join(self._reasoning),
             calls=tuple(self._calls[index].requested() for index in sorted(self._calls)),
             finish_reason=self._finished.reason,
-            usage=self._usage
-            if self._cached
-            else self._usage + Usage(unknown_calls=self.unknown_calls),
+            usage=self._usage + Usage(unknown_calls=self.unknown_calls),
             response_id=self._finished.response_id,
             model=self._finished.model,
             cached=self._cached,
