@@ -34,11 +34,13 @@ from milepost.runtime.budgets import FRESH_MS, TenantBudgets
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.demands import ANSWER_TOKENS
 from milepost.runtime.drive import Drive
-from milepost.store import agents
+from milepost.store import agents, runs
 from milepost.store import budgets as kept_budgets
 from milepost.store.amounts import Amounts
 from milepost.store.budgets import BudgetEdit, BudgetRow
+from milepost.store.records import Page, RunFilter
 from milepost.store.store import Store
+from milepost.store.usage import Account
 from milepost.tools import tool
 from tests.runtime.tools import add, fail
 from tests.runtime.workshop import AT_ONCE, TENANT, TIMEOUT_S, Held, Workshop, in_background, of
@@ -479,6 +481,23 @@ async def test_what_a_run_has_others_do_counts_in_its_session(
 
     [counter] = await counters(shop.store, budget)
     assert (counter.key.scope_value, counter.spent.model_calls) == ("ses_ann", deep + 1)
+
+
+@pytest.mark.parametrize("value", [None, "ses_ann"])
+@pytest.mark.parametrize("deep", [1, 3])
+async def test_what_a_run_looks_for_counts_in_the_session_that_had_it_asked(
+    shop: Workshop, value: str | None, deep: int
+) -> None:
+    await asked(shop, "ses_ann", deep)
+    budget = await kept(shop.store, scope="session", scope_value=value, tokens=99)
+    found = await shop.store.read(runs.search(TENANT, RunFilter(), Page(10)))
+    [below] = [row for row in found if not any(row.id == each.parent_run_id for each in found)]
+    account = Account(TENANT, None, below.id, below.session_id, below.agent, below.agent_id)
+
+    await budgets_of(shop).charge(account, Usage(input_tokens=7))
+
+    [counter] = await counters(shop.store, budget)
+    assert (counter.key.scope_value, counter.spent.tokens) == ("ses_ann", 7)
 
 
 async def test_a_call_of_an_agent_is_a_call_of_a_tool(shop: Workshop) -> None:

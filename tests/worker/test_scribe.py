@@ -10,13 +10,21 @@ import pytest
 from sqlalchemy import insert, update
 
 from milepost.core.agents import Agent, Extract, Memory, Remembered
+from milepost.core.codec import encode
 from milepost.core.errors import ProviderError
-from milepost.core.events import MemoryExtracted, Output, RunCompleted, RunQueued
+from milepost.core.events import (
+    InputMessage,
+    MemoryExtracted,
+    Output,
+    Parent,
+    RunCompleted,
+    RunQueued,
+)
 from milepost.core.usage import Usage
 from milepost.live.hub import QUEUE_BELL
 from milepost.providers.scripted import Script, saying
 from milepost.runtime.definitions import Definitions, encode_definition
-from milepost.runtime.memory_runs import base_of
+from milepost.runtime.memory_runs import CALL_ID, base_of
 from milepost.runtime.recalling import StoredRecall
 from milepost.runtime.stored_lessons import StoredLessons
 from milepost.store import agents, erasures, memories, recollections, runs, schema, sessions
@@ -24,7 +32,7 @@ from milepost.store.audit import AuditRow
 from milepost.store.erasures import NewErasure
 from milepost.store.memories import MemoryFilter, MemoryRow
 from milepost.store.recollections import RecollectionRow
-from milepost.store.records import Change, Claim, IfActive, Lesson, NewRun, Page, RunFilter
+from milepost.store.records import Change, Claim, Entry, IfActive, Lesson, NewRun, Page, RunFilter
 from milepost.store.runs import RunRow
 from milepost.store.store import Store
 from milepost.store.work import Call, Statement, Work
@@ -185,6 +193,30 @@ async def test_the_run_that_reads_is_an_ordinary_one_of_an_agent_that_nobody_has
     claim = await drive(shop, teaching())
     used = await shop.used(claim.run_id)
     assert (used.input_tokens, used.model_calls) == (10, 1)
+
+
+async def test_the_run_that_reads_another_s_child_counts_in_the_session_that_had_that_asked(
+    shop: Workshop, scribe: Scribe
+) -> None:
+    above = await shop.queue("Go.")
+    await shop.claim()
+    parent = Parent(above.id, "call_1_0", 1, above.session_id)
+    said = (InputMessage("user", "I am Ann."),)
+    queued = RunQueued("clerk", "agt_1", 1, "ses_below", said, parent=parent)
+    run = await answered(
+        shop,
+        session_id="ses_below",
+        session_is_new=True,
+        queued=Entry(queued.type, shop.clock(), encode(queued).decode()),
+        parent_run_id=above.id,
+        parent_call_id="call_1_0",
+    )
+
+    await scribe.tend()
+
+    [reader] = await readers(shop, run)
+    [begun] = of(await shop.log(reader.id), RunQueued)
+    assert begun.parent == Parent(run.id, CALL_ID, 2, above.session_id)
 
 
 async def test_nobody_stops_the_run_that_reads_because_the_other_is_over(

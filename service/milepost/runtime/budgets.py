@@ -19,7 +19,7 @@ from milepost.runtime.reserving import (
     charged_for,
     counted_for,
 )
-from milepost.store import reservations
+from milepost.store import children, reservations
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import CounterKey, Place
 from milepost.store.budgets import BudgetRow
@@ -114,7 +114,11 @@ class TenantBudgets:
     async def charge(self, account: Account, usage: Usage) -> None:
         """Count what was taken on this account in all budgets that bound it. It is not refused."""
         present = [row for row in await self.of(account.tenant) if _bounds_models(row)]
-        named = [(row, charged_for(row, account)) for row in present]
+        above = account.session_id
+        if account.run_id and any(row.scope == "session" for row in present):
+            found = await self._store.read(children.session_above(account.tenant, account.run_id))
+            above = found or above
+        named = [(row, charged_for(row, account, above)) for row in present]
         places = tuple(self._place(row, name) for row, name in named if name is not None)
         if places:
             tokens = usage.input_tokens + usage.output_tokens

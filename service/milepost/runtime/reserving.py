@@ -78,10 +78,13 @@ def counted_for(row: "BudgetRow", payer: Payer) -> str | None:
     return _counted_as(row, claim.user, (agent.name, agent.id), sessions)
 
 
-def charged_for(row: "BudgetRow", account: "Account") -> str | None:
-    """Return for whom the budget counts what was taken on this account; None: it does not."""
+def charged_for(row: "BudgetRow", account: "Account", session_id: str) -> str | None:
+    """Return for whom the budget counts what was taken on this account; None: it does not.
+
+    `session_id` is that of the uppermost run above the account's, as for a `Payer`.
+    """
     agents = (account.agent, account.agent_id) if account.agent else ()
-    sessions = (account.session_id,) if account.session_id else ()
+    sessions = (session_id, account.session_id) if account.session_id else ()
     return _counted_as(row, account.user, agents, sessions)
 
 

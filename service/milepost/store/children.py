@@ -32,6 +32,11 @@ _OPEN = Statement(
     )
     .order_by(_R.id)
 )
+_ABOVE = Statement(
+    select(_R.parent_run_id, _R.session_id).where(
+        _R.id == text("run_id"), _R.tenant == text("tenant")
+    )
+)
 _seen = rows("seen", "id")
 _ORPHANS = Statement(
     select(_R.tenant, _R.id)
@@ -110,6 +115,15 @@ def open_of(tenant: str, run_id: str) -> Work[list[str]]:
     """Return the runs that this one has started and that are not over."""
     found = yield _OPEN(tenant=tenant, run_id=run_id)
     return [child_id for (child_id,) in found]
+
+
+def session_above(tenant: str, run_id: str) -> Work[str | None]:
+    """Return the session of the run, or of the uppermost above it; None if the run is gone."""
+    session_id: str | None = None
+    above: str | None = run_id
+    while above and (found := (yield _ABOVE(tenant=tenant, run_id=above))):  # Only so deep.
+        ((above, session_id),) = found
+    return session_id
 
 
 def orphans(limit: int, seen: Iterable[str] = ()) -> Work[list[tuple[str, str]]]:

@@ -93,12 +93,14 @@ class Scribe:
         said = conversation(transcript(state))
         if not said:
             return None
-        return self._run(over, said, depth=state.parent.depth + 1 if state.parent else 1)
+        return self._run(over, said, state.parent)
 
-    def _run(self, over: RunRow, said: str, *, depth: int) -> NewRun:
+    def _run(self, over: RunRow, said: str, above: Parent | None) -> NewRun:
         ports = self._ports
         now_ms, run_id, session_id = ports.clock(), ports.new_id("run"), ports.new_id("ses")
         agent_id, agent = memory_id(over.agent_id), memory_name(over.agent)
+        depth = above.depth + 1 if above else 1
+        asked_in = above.session_id if above else None
         queued = RunQueued(
             agent=agent,
             agent_id=agent_id,
@@ -106,7 +108,7 @@ class Scribe:
             session_id=session_id,
             input=(InputMessage("user", said),),
             user=over.user,
-            parent=Parent(over.id, CALL_ID, depth, over.session_id),
+            parent=Parent(over.id, CALL_ID, depth, asked_in or over.session_id),
         )
         return NewRun(
             id=run_id,
