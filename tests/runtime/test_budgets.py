@@ -559,6 +559,23 @@ async def test_a_warning_comes_at_the_share_that_the_budget_names(shop: Workshop
     assert of(log, BudgetWarning) == [BudgetWarning(budget.id, "cost_usd_micros", 20, 1_000_000)]
 
 
+async def test_who_nears_a_bound_that_was_raised_is_told_anew(shop: Workshop) -> None:
+    row = await kept(shop.store, model_calls=5)
+    told = [await warned_in_a_run(shop) for _ in range(4)]
+    edit = BudgetEdit(row.bounds._replace(model_calls=10), 0.8, "{}")
+    await shop.store.write(kept_budgets.change(TENANT, row.id, edit, now_ms=1, expected_version=1))
+
+    told += [await warned_in_a_run(shop) for _ in range(5)]
+
+    warned = [BudgetWarning(row.id, "model_calls", *each) for each in ((4, 5), (8, 10))]
+    assert told == [[], [], [], [warned[0]], [], [], [], [warned[1]], []]
+
+
+async def warned_in_a_run(shop: Workshop) -> list[BudgetWarning]:
+    """Return what a run is warned of that makes one model call."""
+    return of(await shop.log(await driven(shop, [saying("Hello.")])), BudgetWarning)
+
+
 # --- Summaries ---
 
 

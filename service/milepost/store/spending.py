@@ -166,7 +166,7 @@ class _Books:
             case Settle():
                 return self._settle(item)
             case Charge():
-                for counter in self._of(item):
+                for counter in map(_unwarned, self._of(item)):
                     self._move(counter.moved(spent=item.billed))
                 return None
 
@@ -194,7 +194,7 @@ class _Books:
     def _settle(self, item: Settle) -> tuple[Crossing, ...]:
         reserved = {each.key: each.amounts for each in self.taken.get(item.holder, ())}
         crossed: list[Crossing] = []
-        for counter in self._of(item):
+        for counter in map(_unwarned, self._of(item)):
             if counter.key not in reserved:
                 continue
             crossings = _crossed(counter, item.billed)
@@ -228,6 +228,16 @@ def _shortage(counters: Iterable[Counter], wanted: Amounts) -> Shortage | None:
             if left is not None and much > 0 and much > left:
                 return Shortage(counter, measure, much)
     return None
+
+
+def _unwarned(counter: Counter) -> Counter:
+    """Return it as warned only of what is that much spent: a bound may have been raised since."""
+    bits = sum(
+        _bit(measure)
+        for measure, much, bound in zip(MEASURES, counter.spent, counter.bounds, strict=True)
+        if bound and much < counter.warn_at * bound
+    )
+    return replace(counter, warned=counter.warned & ~bits)
 
 
 def _crossed(counter: Counter, billed: Amounts) -> list[Crossing]:
