@@ -223,6 +223,37 @@ async def test_a_model_without_a_price_may_not_even_be_fallen_back_to(shop: Work
     assert "test/unheard-of" in failed.error.message
 
 
+async def test_nor_may_it_where_the_run_itself_has_a_bound_in_money(shop: Workshop) -> None:
+    bounded = replace(AT_ONCE, max_cost_usd_micros=10**9)
+    agent = replace(shop.agent(limits=bounded), fallbacks=("test/unheard-of",))
+    model = Scripted([saying("Hello.")])
+
+    run_id = await driven(shop, model, agent=agent)
+
+    [failed] = of(await shop.log(run_id), RunFailed)
+    assert failed.error.code == "unpriced_model"
+    assert "test/unheard-of" in failed.error.message
+    assert model.requests == []
+
+
+async def test_no_model_without_a_price_shortens_anything_for_a_run_with_a_bound_in_money(
+    shop: Workshop,
+) -> None:
+    agent = shop.agent(
+        report,
+        limits=replace(AT_ONCE, max_cost_usd_micros=10**9),
+        compression=Compression("test/unheard-of", 2_000),
+    )
+    model = Scripted([calling(("report", {})), saying("There.")])
+
+    run_id = await driven(shop, model, report, agent=agent)
+
+    [cut] = of(await shop.log(run_id), ToolResultCompressed)
+    assert "test/unheard-of" in cut.fallback
+    assert (await shop.row(run_id)).status == "completed"
+    assert len(model.requests) == 2
+
+
 async def test_a_model_without_a_price_is_no_matter_where_no_money_is_counted(
     shop: Workshop,
 ) -> None:

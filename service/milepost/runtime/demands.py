@@ -109,13 +109,13 @@ def priced_by(pricing: Pricing, models: Sequence[str]) -> Price:
 
 
 def unpriced(pricing: Pricing, models: Sequence[str]) -> Failure | None:
-    """Return why no budget in money can be kept: nobody knows what one of the models costs."""
+    """Return why no bound in money can be kept: nobody knows what one of the models costs."""
     for model in models:
         if _cost_nanos(pricing, model, Usage()) is None:
             return Failure(
                 "unpriced_model",
-                f"a budget bounds the cost, and nobody knows what {model} costs; name its price"
-                " in a prices file",
+                f"the cost is bounded, and nobody knows what {model} costs; name its price in a"
+                " prices file",
             )
     return None
 

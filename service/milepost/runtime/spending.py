@@ -93,11 +93,12 @@ class Spending:
         `provider/model`, and `used` reads what it took.
         """
         pricing, present = self._means.pricing, await self._budgets()
-        if not present:
+        bounds_money = self._payer.agent.limits.max_cost_usd_micros is not None
+        if not (present or bounds_money):
             return await ask(request)  # To estimate what it may take would be in vain.
         demand = model_demand(request, priced_by(pricing, models))
         rows = applying(present, self._payer, demand)
-        bounds_money = any(row.cost_nanos is not None for row in rows)
+        bounds_money = bounds_money or any(row.cost_nanos is not None for row in rows)
         if bounds_money and (failure := unpriced(pricing, models)):
             return failure
         held = await self._reserve(subject, demand, rows)
