@@ -8,12 +8,13 @@ import pytest
 
 from milepost.core.errors import InvalidError
 from milepost.core.spans import CACHE_HIT, CHUNKS, COERCED, ERROR_TYPE, Span
-from milepost.store import tool_usage, usage
-from milepost.store.records import Claim
+from milepost.core.usage import Usage
+from milepost.store import retention, tool_usage, usage
+from milepost.store.records import Claim, UsageRow
 from milepost.store.store import Store
 from milepost.store.tool_usage import ToolGroup
 from milepost.store.usage import UsageFilter
-from tests.store.making import TENANT, a_run, an_append, held
+from tests.store.making import NOW_MS, TENANT, a_finish, a_run, an_append, held
 
 DAY_MS = 86_400_000
 ALL = UsageFilter()
@@ -57,6 +58,20 @@ async def the_group(store: Store, *spans: Span) -> ToolGroup:
 
 def keyed(group: ToolGroup, *key: str | None) -> ToolGroup:
     return replace(group, key=key)
+
+
+async def test_what_tool_calls_came_to_goes_with_the_traces_and_what_models_took_stays(
+    store: Store,
+) -> None:
+    claim = await held(store)
+    took = UsageRow(1, claim.session_id, "clerk", "demo/one", None, "{}", DAY_MS, Usage(7, 5))
+    await store.append(a_finish(claim, usage=(took,), spans=(replace(OK, run_id=claim.run_id),)))
+    assert await groups(store) == [ONE]
+
+    await store.write(retention.wear(TENANT, "traces", None, 2 * NOW_MS))
+
+    assert await groups(store) == [ToolGroup(())]
+    assert await store.read(usage.total(TENANT, claim.run_id)) == Usage(7, 5)
 
 
 @pytest.mark.parametrize(
