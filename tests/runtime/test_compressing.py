@@ -24,7 +24,7 @@ from milepost.runtime.agent_spec import AgentSpec, agent_of
 from milepost.store import traces, usage
 from milepost.store.usage import UsageFilter
 from milepost.tools import tool
-from tests.runtime.workshop import TENANT, TIMEOUT_S, Workshop, of
+from tests.runtime.workshop import AT_ONCE, TENANT, TIMEOUT_S, Workshop, of
 from tests.telemetry.spoken import spoken
 
 LONG = "The parcel 4711 lies in /var/depot. " * 100
@@ -121,6 +121,21 @@ async def test_the_summary_model_is_told_to_keep_numbers_ids_urls_paths_and_erro
     for kept in ("number", "id", "URL", "path", "error text exactly as it stands"):
         assert kept in system.content
     assert user.content == f"Result of the tool report:\n\n{LONG}"
+
+
+@pytest.mark.parametrize(("most", "shortened"), [(1, 0), (2, 1), (3, 2), (4, 3), (5, 3)])
+async def test_no_result_is_made_shorter_by_a_call_that_the_run_may_not_make(
+    shop: Workshop, most: int, shortened: int
+) -> None:
+    small = Scripted([saying("Short.")] * 3)
+    calls = calling(*[("report", {})] * 3)
+    limits = replace(AT_ONCE, max_model_calls=most)
+    agent = shop.agent(report, limits=limits, compression=Compression(SMALL, 2_000))
+
+    run_id, own = await compressed(shop, small, calls, agent=agent)
+
+    assert (len(small.requests), len(own.requests)) == (shortened, most - shortened)
+    assert (await shop.used(run_id)).model_calls == most
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 
-from milepost.core.agents import Compression
+from milepost.core import bounds
 from milepost.core.canonical import call_digest
 from milepost.core.effects import (
     AskApproval,
@@ -60,7 +61,7 @@ def decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | Non
         case CallStatus.UNKNOWN:
             return Record((ToolCallFailed(open_call.call.id, UNKNOWN_OUTCOME),))
         case CallStatus.DONE:
-            return _compress(open_call, rules.compression)
+            return _compress(open_call, state, rules)
         case (
             CallStatus.SCREENING
             | CallStatus.COUNTING
@@ -95,9 +96,21 @@ def _look(open_call: OpenCall, ruling: Ruling, rules: Rules) -> Effect | None:
             return None
 
 
-def _compress(open_call: OpenCall, compression: Compression | None) -> Effect | None:
-    """Have a result made shorter that is longer than the agent wants to pay for."""
+def _compress(open_call: OpenCall, state: State, rules: Rules) -> Effect | None:
+    """Have a result made shorter that is longer than the agent wants to pay for.
+
+    One for which the run's own bounds leave no call stays: the run ends before anybody reads it.
+    """
+    compression = rules.compression
     if compression is None or open_call.long <= compression.threshold_chars:
+        return None
+    calls = state.calls.values()
+    before = takewhile(lambda call: call is not open_call, calls)
+    begun = sum(call.status is CallStatus.COMPRESSING for call in calls) + sum(
+        call.status is CallStatus.DONE and call.long > compression.threshold_chars
+        for call in before
+    )
+    if bounds.exceeded(state, rules.limits, begun=begun):
         return None
     opening = ToolResultCompressing(open_call.call.id, compression.model, open_call.long)
     return CompressResult(open_call.call, open_call.content, opening)

@@ -21,9 +21,12 @@ class Measure:
     bound: int
 
 
-def exceeded(state: State, limits: Limits) -> BudgetExceeded | None:
-    """Return the bound that leaves nothing for another model call, None if all leave something."""
-    for measure in _measures(state, limits):
+def exceeded(state: State, limits: Limits, *, begun: int = 0) -> BudgetExceeded | None:
+    """Return the bound that leaves nothing for another model call, None if all leave something.
+
+    So many are `begun` that are not over yet.
+    """
+    for measure in _measures(state, limits, begun):
         if measure.spent >= measure.bound:
             return BudgetExceeded(OWN, measure.limit, measure.spent, measure.bound)
     return None
@@ -38,10 +41,10 @@ def warnings(state: State, limits: Limits) -> tuple[BudgetWarning, ...]:
     )
 
 
-def _measures(state: State, limits: Limits) -> Iterator[Measure]:
+def _measures(state: State, limits: Limits, begun: int = 0) -> Iterator[Measure]:
     usage = state.usage + state.children
     if limits.max_model_calls is not None:
-        calls = usage.model_calls + usage.unknown_calls
+        calls = usage.model_calls + usage.unknown_calls + begun
         yield Measure("max_model_calls", calls, limits.max_model_calls)
     if limits.max_tokens is not None:
         yield Measure("max_tokens", usage.input_tokens + usage.output_tokens, limits.max_tokens)
