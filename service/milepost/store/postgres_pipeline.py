@@ -64,6 +64,8 @@ def _dumped(transformer: abc.Transformer, statement: Written) -> _Asked:
     """Return the statement without a name; its values are text, whose types the server infers."""
     written, values = statement
     text, names = _numbered(written)
+    if missing := set(names) - values.keys():
+        raise psycopg.ProgrammingError(f"the statement names {min(missing)}, which has no value")
     sent = [values[name] for name in names]
     return _Asked(text, transformer.dump_sequence(sent, [PyFormat.TEXT] * len(sent)))
 
