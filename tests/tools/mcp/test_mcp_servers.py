@@ -31,6 +31,7 @@ from tests.tools.http.calling import called
 
 STUB = str(Path(mcp_server.__file__))
 SILENT = str(Path(mcp_server.__file__).with_name("silent_mcp_server.py"))
+PROMISING = str(Path(mcp_server.__file__).with_name("promising_mcp_server.py"))
 TIMEOUT_S = 20
 
 
@@ -316,6 +317,23 @@ async def test_errors_long_texts_and_pictures_have_a_form() -> None:
     assert len(long) < 110_000
     assert "cut" in long[-100:]
     assert picture == "look:\n[image/png, 8 bytes: not shown]"
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_what_came_of_a_call_counts_whatever_its_server_had_promised(is_listed: bool) -> None:
+    """The promise is a schema of the server's own, whose patterns could take for ever to match."""
+    spec = a_server(args=[PROMISING], env={"TOKEN": "${env:TOKEN}"})
+    server = connect(spec, Guard(), secrets)
+
+    async with AsyncExitStack() as held:
+        held.push_async_callback(server.close)
+        if is_listed:
+            await server.listing()
+        said = await server.call("say", {})
+        sung = await server.call("sing", {})
+
+    assert said == {"said": "[secret]"}
+    assert sung == "la"
 
 
 async def test_tools_are_chosen_and_gated_by_the_server_s_names() -> None:
