@@ -2,20 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 from milepost.core.errors import ConflictError
 from milepost.runtime.secrets import Vault
-from milepost.runtime.tool_source import SOURCE, Source, encode_source
+from milepost.runtime.tool_source import SOURCE, Source, encode_listing, encode_source
 from milepost.runtime.toolsets import FRESH_MS, Toolsets
 from milepost.store import tool_sources
 from milepost.store.tool_sources import ToolSourceRow
 from milepost.tools import Registry, tool, tool_of
 from milepost.tools.egress import Egress, open_egress
+from milepost.tools.mcp.listing import ListedTool
 from tests.runtime.tools import add
 from tests.runtime.workshop import TENANT, Workshop
+from tests.stubs.mcp_over_http import mcp_over_http, said
+from tests.tools.http.calling import called
 
 
 @pytest.fixture
@@ -43,9 +48,10 @@ async def declared(shop: Workshop, *names: str, source: str = "screen") -> str:
 async def kept(shop: Workshop, source: Source, *names: str) -> str:
     """Have another process keep a source; return its id."""
     source_id = shop.new_id("tsr")
-    listed, spec = orjson.dumps(names).decode(), encode_source(source)
+    tools, spec = orjson.dumps(names).decode(), encode_source(source)
+    listing = encode_listing([ListedTool(name, "X.", {}) for name in names])
     row = ToolSourceRow(
-        source_id, TENANT, source.name, source.kind, spec, "[]", listed, shop.clock()
+        source_id, TENANT, source.name, source.kind, spec, listing, tools, shop.clock()
     )
     await shop.store.write(tool_sources.add(row))
     return source_id
@@ -199,6 +205,35 @@ async def test_tools_that_are_installed_anew_are_seen_at_once_and_whoever_has_th
     assert [tools.names for tools in in_hand] == [("add", "click"), ("add",)]
     assert (await toolsets.of(TENANT)).names == ("multiply", "click")
     assert (await toolsets.of("globex")).names == ("multiply",)
+
+
+async def test_a_call_to_a_server_is_answered_though_its_source_is_deleted_meanwhile(
+    shop: Workshop,
+) -> None:
+    began, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def act(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        began.set()
+        await may_answer.wait()
+        return said(asked, "done")
+
+    async with mcp_over_http(act) as server, open_egress(["127.0.0.1"]) as egress:
+        toolsets = toolsets_of(shop, egress)
+        source = SOURCE.validate_python({"kind": "mcp", "name": "hand", "url": server.url})
+        source_id = await kept(shop, source, "act")
+        found = (await toolsets.of(TENANT)).get("hand__act")
+        assert found is not None
+        call = asyncio.create_task(called(found))
+        await began.wait()
+
+        await shop.store.write(tool_sources.delete(TENANT, source_id))
+        toolsets.forget(TENANT)
+        after = await toolsets.of(TENANT)
+        may_answer.set()
+
+        assert await call == "done"
+        await toolsets.close()
+    assert after.names == ("add",)
 
 
 async def test_others_go_on_while_a_long_document_is_read(shop: Workshop, egress: Egress) -> None:

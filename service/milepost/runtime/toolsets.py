@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError, ToolError
 from milepost.runtime.recent import Recent
@@ -79,7 +79,7 @@ class Toolsets:
         )
         self._sets: OrderedDict[str, _Toolset] = OrderedDict()
         self._building: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._retired: WeakSet[McpServer] = WeakSet()  # One with a connection is held by it.
 
     @property
     def installed(self) -> Registry:
@@ -133,10 +133,9 @@ class Toolsets:
     async def close(self) -> None:
         """End the connections to tenants' servers."""
         for known in self._sets.values():
-            self._close_all(known.built.values())
+            self._retire_all(known.built.values())
         self._sets.clear()
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await asyncio.gather(*(server.close() for server in self._retired))
 
     def _present(self, tenant: str, ids: tuple[str, ...]) -> _Toolset | None:
         """Return what was built if it still stands."""
@@ -152,11 +151,11 @@ class Toolsets:
         before = known.built if known else {}
         rows = await self._store.read(tool_sources.all_of(tenant)) if ids else []
         built = {row.id: before.get(row.id) or await self._build(row) for row in rows}
-        self._close_all(each for source_id, each in before.items() if source_id not in built)
+        self._retire_all(each for source_id, each in before.items() if source_id not in built)
         self._sets[tenant] = toolset = self._joined(built)
         if len(self._sets) > TENANTS_MAX:
             _, forgotten = self._sets.popitem(last=False)
-            self._close_all(forgotten.built.values())
+            self._retire_all(forgotten.built.values())
         return toolset
 
     def _joined(self, built: dict[str, _Built]) -> _Toolset:
@@ -199,10 +198,9 @@ class Toolsets:
 
         return limited(secrets, references_of(source))
 
-    def _close_all(self, built: Iterable[_Built]) -> None:
+    def _retire_all(self, built: Iterable[_Built]) -> None:
+        """Have the servers' connections ended, but under no call: it may be acting already."""
         for each in built:
-            if each.server is None:
-                continue
-            task = asyncio.create_task(each.server.close(), name="an MCP server's end")
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            if each.server is not None:
+                each.server.retire()
+                self._retired.add(each.server)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from mcp.client._transport import TransportStreams
 from pydantic import ValidationError
 
@@ -27,6 +28,7 @@ from milepost.tools.mcp.server import McpServer
 from milepost.tools.mcp.transport import opener
 from milepost.tools.references import Reference, reveal
 from tests.stubs import mcp_server
+from tests.stubs.mcp_over_http import mcp_over_http, said
 from tests.tools.http.calling import called
 
 STUB = str(Path(mcp_server.__file__))
@@ -225,6 +227,33 @@ async def test_a_server_over_http_that_comes_back_is_reached_again() -> None:
             after = await server.call("pid", {})
 
     assert before != after
+
+
+def by_hand_at(url: str) -> McpServerSpec:
+    """Return the declaration of a server that was made by hand."""
+    return a_server(command=None, args=[], url=f"{url}/mcp")
+
+
+async def test_a_call_under_way_is_answered_though_its_server_is_retired() -> None:
+    began, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def act(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        began.set()
+        await may_answer.wait()
+        return said(asked, "done")
+
+    async with mcp_over_http(act) as by_hand, AsyncExitStack() as held:
+        server = connect(by_hand_at(by_hand.url), Guard(["127.0.0.1"]), secrets)
+        held.push_async_callback(server.close)
+        call = asyncio.create_task(server.call("act", {}))
+        await began.wait()
+
+        server.retire()
+        may_answer.set()
+
+        assert await call == "done"
+        assert await server.call("act", {}) == "done"
+        assert sum(b'"initialize"' in asked.body for asked in by_hand.asked) == 2
 
 
 async def test_a_server_that_does_not_start_is_left_alone_for_a_while() -> None:

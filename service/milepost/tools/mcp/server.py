@@ -1,7 +1,8 @@
 """A connection to an MCP server: made when it is needed, made again when the server died."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import mcp_types
@@ -45,6 +46,7 @@ class McpServer:
         self._listing_s = listing_s
         self._link: _Link | None = None
         self._links: set[_Link] = set()
+        self._retired = False
         self._failures = 0
         self._not_before_s = 0.0
 
@@ -68,6 +70,15 @@ class McpServer:
 
         return await self._answer(calling)
 
+    def retire(self) -> None:
+        """Have no connection outlast the calls that are under way on it.
+
+        Whoever has one of the tools still can call it: over a connection for that call alone.
+        """
+        self._retired = True
+        for link in self._links:
+            link.retire()
+
     async def close(self) -> None:
         """End the connection, and with it the server's process if it has one."""
         await asyncio.gather(*(link.close() for link in self._links))
@@ -75,12 +86,15 @@ class McpServer:
     async def _answer(self, ask: Callable[[Client, Revealed], Awaitable[T]]) -> T:
         """Return what is answered. Raises ToolError, in which no secret is repeated."""
         link = self._linked()
-        try:
-            return await self._asked(link, ask)
-        except ToolError as error:
-            if (told := link.revealed.hidden(error)) is error:
-                raise
-            raise told from None
+        with link.in_use():
+            if self._retired:
+                link.retire()
+            try:
+                return await self._asked(link, ask)
+            except ToolError as error:
+                if (told := link.revealed.hidden(error)) is error:
+                    raise
+                raise told from None
 
     async def _asked(self, link: "_Link", ask: Callable[[Client, Revealed], Awaitable[T]]) -> T:
         client = await self._ready(link)
@@ -97,7 +111,7 @@ class McpServer:
             raise self._lost(link, link.error) from link.error
 
     def _linked(self) -> "_Link":
-        if self._link is not None and not self._link.is_over:
+        if self._link is not None and self._link.is_open:
             return self._link
         wait_s = self._not_before_s - asyncio.get_running_loop().time()
         if wait_s > 0:
@@ -158,13 +172,30 @@ class _Link:
         self.ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self.revealed = Revealed()
         self.error: BaseException | None = None
+        self._uses = 0
+        self._retired = False
         self._over = asyncio.Event()
         self.task = asyncio.create_task(self._hold(open_way, given), name="an MCP server")
 
     @property
-    def is_over(self) -> bool:
-        """Say whether nothing can be sent any more."""
-        return self._over.is_set()
+    def is_open(self) -> bool:
+        """Say whether it is there for further calls."""
+        return not (self._retired or self._over.is_set())
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Have it last until this call is over, even if it is retired meanwhile."""
+        self._uses += 1
+        try:
+            yield
+        finally:
+            self._uses -= 1
+            self._end_if_left()
+
+    def retire(self) -> None:
+        """Have it take no further calls, and end with the last of those under way."""
+        self._retired = True
+        self._end_if_left()
 
     def end(self) -> None:
         """Have the connection ended."""
@@ -179,6 +210,10 @@ class _Link:
         if not self.task.done():
             self.task.cancel()
             await asyncio.wait({self.task}, timeout=CLOSE_S)
+
+    def _end_if_left(self) -> None:
+        if self._retired and not self._uses:
+            self.end()
 
     async def racing(self, use: Awaitable[T]) -> T:
         """Return what `use` returns. Raises `_LinkOverError` if the connection ends before."""
