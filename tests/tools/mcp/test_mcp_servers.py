@@ -229,6 +229,31 @@ async def test_a_server_over_http_that_comes_back_is_reached_again() -> None:
     assert before != after
 
 
+async def test_a_call_without_an_answer_leaves_others_theirs() -> None:
+    began, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def act(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        if asked["params"]["arguments"]:
+            events = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await events.prepare(request)
+            return events
+        began.set()
+        await may_answer.wait()
+        return said(asked, "done")
+
+    async with mcp_over_http(act) as by_hand, AsyncExitStack() as held:
+        server = connect(by_hand_at(by_hand.url), Guard(["127.0.0.1"]), secrets)
+        held.push_async_callback(server.close)
+        other = asyncio.create_task(server.call("act", {}))
+        await began.wait()
+
+        with pytest.raises(ToolError, match="was lost"):
+            await server.call("act", {"breaks": "off"})
+        may_answer.set()
+
+        assert await other == "done"
+
+
 def by_hand_at(url: str) -> McpServerSpec:
     """Return the declaration of a server that was made by hand."""
     return a_server(command=None, args=[], url=f"{url}/mcp")

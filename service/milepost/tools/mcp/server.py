@@ -102,7 +102,7 @@ class McpServer:
             return await link.racing(ask(client, link.revealed))
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED or "Session terminated" in str(error):
-                link.end()
+                link.retire()  # Over HTTP, other calls have answers of their own to come.
                 raise self._lost(link, error) from error
             raise ToolError(f"MCP server {self._name} refused: {error}") from error
         except ValidationError as error:
