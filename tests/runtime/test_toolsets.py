@@ -19,7 +19,7 @@ from milepost.tools.egress import Egress, open_egress
 from milepost.tools.mcp.listing import ListedTool
 from tests.runtime.tools import add
 from tests.runtime.workshop import TENANT, Workshop
-from tests.stubs.mcp_over_http import mcp_over_http, said
+from tests.stubs.mcp_over_http import mcp_over_http, told
 from tests.tools.http.calling import called
 
 
@@ -215,7 +215,7 @@ async def test_a_call_to_a_server_is_answered_though_its_source_is_deleted_meanw
     async def act(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         began.set()
         await may_answer.wait()
-        return said(asked, "done")
+        return told(asked, "done")
 
     async with mcp_over_http(act) as server, open_egress(["127.0.0.1"]) as egress:
         toolsets = toolsets_of(shop, egress)

@@ -26,12 +26,12 @@ async def mcp_over_http(act: Act) -> AsyncIterator[WebServer]:
             return web.Response(status=202)
         match asked["method"]:
             case "initialize":
-                told = {
+                me = {
                     "protocolVersion": asked["params"]["protocolVersion"],
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "by hand", "version": "1"},
                 }
-                return result(asked, told)
+                return result(asked, me)
             case "tools/list":
                 return result(asked, {"tools": [{"name": "act", "inputSchema": ANYTHING}]})
             case "tools/call":
@@ -44,7 +44,7 @@ async def mcp_over_http(act: Act) -> AsyncIterator[WebServer]:
         yield server
 
 
-def said(asked: dict[str, Any], text: str) -> web.StreamResponse:
+def told(asked: dict[str, Any], text: str) -> web.StreamResponse:
     """Return the answer that a call came to this text."""
     return result(asked, {"content": [{"type": "text", "text": text}]})
 

@@ -28,7 +28,7 @@ from milepost.tools.mcp.server import McpServer
 from milepost.tools.mcp.transport import opener
 from milepost.tools.references import Reference, reveal
 from tests.stubs import mcp_server
-from tests.stubs.mcp_over_http import mcp_over_http, said
+from tests.stubs.mcp_over_http import mcp_over_http, told
 from tests.tools.http.calling import called
 
 STUB = str(Path(mcp_server.__file__))
@@ -185,6 +185,43 @@ def _all_told(error: BaseException) -> list[str]:
     return ["".join(traceback.format_exception(error)), str(error)]
 
 
+async def test_a_secret_that_is_another_by_now_is_sent_with_the_very_next_call() -> None:
+    kept = {"TOKEN": "an old one"}
+    sent: list[str] = []
+    began, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def of_now(reference: Reference) -> str:
+        if reference.name not in kept:
+            raise ToolError("there is no such secret")
+        return kept[reference.name]
+
+    async def act(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        sent.append(authorization := request.headers["authorization"])
+        if asked["params"]["arguments"]:
+            began.set()
+            await may_answer.wait()
+        return told(asked, authorization)
+
+    async with mcp_over_http(act) as by_hand, AsyncExitStack() as held:
+        spec = by_hand_at(by_hand.url, headers={"Authorization": "Bearer ${secret:TOKEN}"})
+        server = connect(spec, Guard(["127.0.0.1"]), of_now)
+        held.push_async_callback(server.close)
+        await server.call("act", {})
+        under_way = asyncio.create_task(server.call("act", {"waits": True}))
+        await began.wait()
+
+        kept["TOKEN"] = "a new one"
+        answered = await server.call("act", {})
+        may_answer.set()
+        of_before = await under_way
+        del kept["TOKEN"]
+        with pytest.raises(ToolError, match="there is no such secret"):
+            await server.call("act", {})
+
+    assert sent == ["Bearer an old one", "Bearer an old one", "Bearer a new one"]
+    assert answered == of_before == "Bearer [secret]"
+
+
 async def test_a_secret_of_several_lines_reaches_a_process_and_no_header() -> None:
     async def of_two_lines(_: Reference) -> str:
         return "-----BEGIN\nEND-----"
@@ -239,7 +276,7 @@ async def test_a_call_without_an_answer_leaves_others_theirs() -> None:
             return events
         began.set()
         await may_answer.wait()
-        return said(asked, "done")
+        return told(asked, "done")
 
     async with mcp_over_http(act) as by_hand, AsyncExitStack() as held:
         server = connect(by_hand_at(by_hand.url), Guard(["127.0.0.1"]), secrets)
@@ -254,9 +291,9 @@ async def test_a_call_without_an_answer_leaves_others_theirs() -> None:
         assert await other == "done"
 
 
-def by_hand_at(url: str) -> McpServerSpec:
+def by_hand_at(url: str, **changes: Any) -> McpServerSpec:
     """Return the declaration of a server that was made by hand."""
-    return a_server(command=None, args=[], url=f"{url}/mcp")
+    return a_server(command=None, args=[], url=f"{url}/mcp", **changes)
 
 
 async def test_a_call_under_way_is_answered_though_its_server_is_retired() -> None:
@@ -265,7 +302,7 @@ async def test_a_call_under_way_is_answered_though_its_server_is_retired() -> No
     async def act(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         began.set()
         await may_answer.wait()
-        return said(asked, "done")
+        return told(asked, "done")
 
     async with mcp_over_http(act) as by_hand, AsyncExitStack() as held:
         server = connect(by_hand_at(by_hand.url), Guard(["127.0.0.1"]), secrets)

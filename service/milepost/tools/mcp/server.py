@@ -34,7 +34,8 @@ Given = Callable[[], Awaitable[Revealed]]
 class McpServer:
     """One server. Calls share its connection; a connection that cannot be made is backed off.
 
-    What it is connected with is revealed anew for each connection, and hidden in what it answers.
+    What it is connected with is revealed anew for each call, since a secret may be another by now,
+    and hidden in what it answers.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class McpServer:
 
     async def _answer(self, ask: Callable[[Client, Revealed], Awaitable[T]]) -> T:
         """Return what is answered. Raises ToolError, in which no secret is repeated."""
-        link = self._linked()
+        link = self._linked(await self._revealed())
         with link.in_use():
             if self._retired:
                 link.retire()
@@ -110,16 +111,24 @@ class McpServer:
         except _LinkOverError:
             raise self._lost(link, link.error) from link.error
 
-    def _linked(self) -> "_Link":
+    async def _revealed(self) -> Revealed:
+        try:
+            return await self._given()
+        except ToolError as error:
+            raise self._unreachable(error) from error
+
+    def _linked(self, revealed: Revealed) -> "_Link":
         if self._link is not None and self._link.is_open:
-            return self._link
+            if self._link.revealed == revealed:
+                return self._link
+            self._link.retire()
         wait_s = self._not_before_s - asyncio.get_running_loop().time()
         if wait_s > 0:
             raise ToolError(
                 f"MCP server {self._name} is down; it is tried again in {wait_s:.0f} s",
                 retryable=True,
             )
-        self._link = link = _Link(self._open, self._given)
+        self._link = link = _Link(self._open, revealed)
         self._links.add(link)
         link.task.add_done_callback(lambda _: self._links.discard(link))
         return link
@@ -130,8 +139,7 @@ class McpServer:
             client = await asyncio.shield(link.ready)
         except ToolError as error:
             self._back_off(link)
-            told = f"MCP server {self._name} cannot be reached: {error}"
-            raise type(error)(told, code=error.code, retryable=error.retryable) from error
+            raise self._unreachable(error) from error
         except MilepostError:
             self._back_off(link)
             raise
@@ -143,6 +151,10 @@ class McpServer:
             ) from error
         self._failures = 0
         return client
+
+    def _unreachable(self, error: ToolError) -> ToolError:
+        told = f"MCP server {self._name} cannot be reached: {error}"
+        return type(error)(told, code=error.code, retryable=error.retryable)
 
     def _back_off(self, link: "_Link") -> None:
         if self._link is not link:
@@ -168,14 +180,14 @@ class _LinkOverError(Exception):
 class _Link:
     """One connection, held by a task of its own: who enters the SDK's client must leave it."""
 
-    def __init__(self, open_way: Open, given: Given) -> None:
+    def __init__(self, open_way: Open, revealed: Revealed) -> None:
         self.ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self.revealed = Revealed()
+        self.revealed = revealed
         self.error: BaseException | None = None
         self._uses = 0
         self._retired = False
         self._over = asyncio.Event()
-        self.task = asyncio.create_task(self._hold(open_way, given), name="an MCP server")
+        self.task = asyncio.create_task(self._hold(open_way), name="an MCP server")
 
     @property
     def is_open(self) -> bool:
@@ -229,10 +241,9 @@ class _Link:
                 task.cancel()
             await asyncio.gather(using, over, return_exceptions=True)
 
-    async def _hold(self, open_way: Open, given: Given) -> None:
+    async def _hold(self, open_way: Open) -> None:
         try:
             async with asyncio.timeout(CONNECT_S) as limit:
-                self.revealed = await given()
                 way = open_way(self.revealed.texts, self.end)
                 async with Client(way, cache=None) as client:
                     limit.reschedule(None)
