@@ -54,6 +54,7 @@ _CHARSETS = frozenset(
         "euc-kr", "gb18030", "big5", *(f"windows-125{digit}" for digit in range(9)),
     }
 )  # fmt: skip
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _INFLATED = {"gzip": 31, "x-gzip": 31, "deflate": 47}
 
 
@@ -66,6 +67,7 @@ class Outgoing:
     """A request. `bytes_max` bounds the answer's body, also after it was decompressed.
 
     With `cut` no more of the body is read than that, as it comes; else a longer one is refused.
+    With `once` it is not sent again where a connection breaks before there is an answer.
     """
 
     method: str
@@ -75,6 +77,7 @@ class Outgoing:
     timeout_s: float = TIMEOUT_S
     bytes_max: int = RESPONSE_BYTES_MAX
     cut: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,12 @@ class Egress:
     async def _once(self, asked: Outgoing) -> tuple[Incoming, str | None]:
         headers = {"accept-encoding": "identity", **asked.headers}
         async with self._http.request(
-            asked.method, asked.url, headers=headers, data=asked.body, allow_redirects=False
+            asked.method,
+            asked.url,
+            headers=headers,
+            data=asked.body,
+            allow_redirects=False,
+            middlewares=(_sent_once,) if asked.once else (),
         ) as answer:
             redirects = answer.status in _REDIRECTS
             location = answer.headers.get("location") if redirects else None
@@ -250,6 +258,18 @@ class _GuardedResolver(AbstractResolver):
 
     async def close(self) -> None:
         """Hold nothing."""
+
+
+async def _sent_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Pass a broken connection on as what aiohttp does not send a PUT or a DELETE again for."""
+    try:
+        return await handler(request)
+    except _UNSENT:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(str(error)) from error
 
 
 async def _system_resolve(host: str, port: int) -> Sequence[str]:
@@ -334,7 +354,11 @@ def _unreachable(url: URL, error: Exception) -> EgressError:
     if isinstance(error, aiohttp.InvalidURL | ValueError) and not isinstance(error, OSError):
         return EgressError(f"{url.host} cannot be asked: {error}")
     words = str(error) or type(error).__name__
-    return EgressError(f"{url.host} cannot be reached: {words}", retryable=True)
+    if isinstance(error, _UNSENT):
+        return EgressError(f"{url.host} cannot be reached: {words}", retryable=True)
+    return EgressError(
+        f"{url.host} gave no whole answer: {words}; it may have acted", retryable=True
+    )
 
 
 def _shown(url: URL) -> str:

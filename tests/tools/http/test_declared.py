@@ -43,6 +43,33 @@ async def server() -> AsyncIterator[WebServer]:
         yield server
 
 
+@pytest.mark.parametrize(
+    ("method", "effect", "times"),
+    [
+        ("PUT", None, 1),
+        ("DELETE", None, 1),
+        ("POST", None, 1),
+        ("GET", "once", 1),
+        ("PUT", "idempotent", 2),
+        ("GET", None, 2),
+    ],
+)
+async def test_what_may_be_done_once_is_sent_once_though_its_answer_breaks_off(
+    egress: Egress, method: str, effect: str | None, times: int
+) -> None:
+    async def hang_up(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with web_server(hang_up) as server:
+        tool = an_http_tool(egress, method=method, url=f"{server.url}/orders/7", effect=effect)
+        with pytest.raises(ToolError, match=r"gave no whole answer: .*; it may have acted"):
+            await called(tool)
+
+    assert len(server.asked) == times
+
+
 async def test_arguments_take_their_places_in_path_query_and_headers(
     egress: Egress, server: WebServer
 ) -> None:

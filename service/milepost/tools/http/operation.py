@@ -65,8 +65,11 @@ def default_effect(method: str) -> ToolEffect:
 def http_tool(described: Described, operation: Operation, egress: Egress, secrets: Secrets) -> Tool:
     """Return the operation as a tool. Raises ToolValidationError for parameters that don't fit."""
 
+    effect = described.effect or default_effect(operation.method)
+    once = effect == "once"
+
     async def request(milepost_context: ToolContext, **arguments: Json) -> Json:
-        return await perform(operation, arguments, milepost_context, egress, secrets)
+        return await perform(operation, arguments, milepost_context, egress, secrets, once=once)
 
     return Tool(
         name=described.name,
@@ -74,7 +77,7 @@ def http_tool(described: Described, operation: Operation, egress: Egress, secret
         function=request,
         kind="http",
         parameters=described.parameters,
-        effect=described.effect or default_effect(operation.method),
+        effect=effect,
         timeout_s=operation.timeout_s,
         requires_approval=described.requires_approval,
     )
@@ -86,6 +89,8 @@ async def perform(
     context: ToolContext,
     egress: Egress,
     secrets: Secrets,
+    *,
+    once: bool = False,
 ) -> Json:
     """Make the request and return its result. Raises ToolError, told to the model, for the rest."""
     revealed = await _secrets_in(operation.headers, secrets)
@@ -102,6 +107,7 @@ async def perform(
         headers,
         None if body is None else json.dumps(body, ensure_ascii=False).encode(),
         operation.timeout_s,
+        once=once,
     )
     return _result(operation, await _fetched(outgoing, egress, revealed), revealed)
 
