@@ -25,7 +25,7 @@ from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import ListedTool, effect_of, tools_of
 from milepost.tools.mcp.opening import connect, open_server
 from milepost.tools.mcp.server import McpServer
-from milepost.tools.mcp.transport import opener
+from milepost.tools.mcp.transport import ANSWER_BYTES_MAX, opener
 from milepost.tools.references import Reference, reveal
 from tests.stubs import mcp_server
 from tests.stubs.mcp_over_http import mcp_over_http, told
@@ -266,14 +266,22 @@ async def test_a_server_over_http_that_comes_back_is_reached_again() -> None:
     assert before != after
 
 
-async def test_a_call_without_an_answer_leaves_others_theirs() -> None:
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ("its connection", "Server disconnected"),
+        ("its events", "without a response"),
+        ("its body", "peer closed connection"),
+        ("its size", "answered more than"),
+        ("its coding", "answered compressed"),
+    ],
+)
+async def test_a_call_without_an_answer_leaves_others_theirs(broken: str, why: str) -> None:
     began, may_answer = asyncio.Event(), asyncio.Event()
 
     async def act(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         if asked["params"]["arguments"]:
-            events = web.StreamResponse(headers={"content-type": "text/event-stream"})
-            await events.prepare(request)
-            return events
+            return await break_off(request, asked, broken)
         began.set()
         await may_answer.wait()
         return told(asked, "done")
@@ -284,11 +292,34 @@ async def test_a_call_without_an_answer_leaves_others_theirs() -> None:
         other = asyncio.create_task(server.call("act", {}))
         await began.wait()
 
-        with pytest.raises(ToolError, match="was lost"):
+        with pytest.raises(ToolError, match=f"was lost: .*{why}.*; the call may have acted"):
             await server.call("act", {"breaks": "off"})
         may_answer.set()
 
         assert await other == "done"
+
+
+async def break_off(request: web.Request, asked: dict[str, Any], broken: str) -> web.StreamResponse:
+    """Give an answer that is none."""
+    assert request.transport is not None
+    match broken:
+        case "its size":
+            return told(asked, "x" * (ANSWER_BYTES_MAX + 1))
+        case "its coding":
+            return web.Response(body=b"?", headers={"content-encoding": "gzip"})
+        case "its events":
+            events = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await events.prepare(request)
+            return events
+        case "its body":
+            half = web.StreamResponse(headers={"content-type": "application/json"})
+            await half.prepare(request)
+            await half.write(b'{"jsonrpc":')
+            request.transport.abort()
+            return half
+        case _:
+            request.transport.abort()
+            return web.Response()
 
 
 def by_hand_at(url: str, **changes: Any) -> McpServerSpec:

@@ -1,5 +1,6 @@
 """How an MCP server is reached: its process over stdio, or its URL through the guard."""
 
+import json
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 import httpx2
+import mcp_types
 from mcp import StdioServerParameters
 from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.stdio import stdio_client
@@ -137,6 +139,23 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
         self._wire = httpx2.AsyncHTTPTransport(trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the answer; that of a tool's call is one as well where it broke off.
+
+        The SDK would end the connection for an error here, under every other call.
+        """
+        if not await _is_call(request):
+            return await self._judged(request)
+        try:
+            return await _whole(await self._judged(request))
+        except (EgressError, httpx2.HTTPError) as error:
+            why = str(error) or type(error).__name__
+            told = {"code": mcp_types.CONNECTION_CLOSED, "message": why}
+            return httpx2.Response(502, json={"jsonrpc": "2.0", "id": None, "error": told})
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+    async def _judged(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
         self._guard.check(URL(str(url)))
         port = url.port or (443 if url.scheme == "https" else 80)
@@ -147,9 +166,6 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
             except httpx2.ConnectError:
                 continue  # Nothing was sent yet.
         return await self._send(request, last)
-
-    async def aclose(self) -> None:
-        await self._wire.aclose()
 
     async def _send(self, request: httpx2.Request, address: str) -> httpx2.Response:
         pinned = httpx2.Request(
@@ -170,6 +186,24 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
             stream=_Bounded(answer.stream, request.url.host),
             extensions=answer.extensions,
         )
+
+
+async def _is_call(request: httpx2.Request) -> bool:
+    if request.method != "POST":
+        return False
+    asked = json.loads(await request.aread())
+    return isinstance(asked, dict) and asked.get("method") == "tools/call"
+
+
+async def _whole(answer: httpx2.Response) -> httpx2.Response:
+    """Return the answer with its body read, unless it comes as events."""
+    if answer.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        return answer
+    try:
+        body = await answer.aread()
+    finally:
+        await answer.aclose()
+    return httpx2.Response(answer.status_code, headers=answer.headers, content=body)
 
 
 class _Bounded(httpx2.AsyncByteStream):
