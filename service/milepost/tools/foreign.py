@@ -41,6 +41,8 @@ def understood(schema: Mapping[str, Any], rename: Rename = str, depth: int = 0) 
             kept[key] = _part(key, value, rename, depth + 1)
     if isinstance(kept.get("items"), list):
         kept["prefixItems"] = kept.pop("items")
+    if "patternProperties" in schema:
+        kept["additionalProperties"] = True  # What those patterns named is among the rest now.
     _modernize(schema, kept)
     _overlook(kept)
     return kept

@@ -1,6 +1,7 @@
 """What a ready-made JSON Schema must be, to stand for a tool's parameters."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import cast
 
 from milepost.core.errors import ToolValidationError
@@ -23,13 +24,16 @@ UNJUDGED = frozenset(
 def closed(schema: Mapping[str, Json], tool: str) -> dict[str, Json]:
     """Return `schema` as an object that, unless it says otherwise, takes what it names and no more.
 
+    One that has more named by a schema beside it is left open: closed, it would never take that.
     Raises ToolValidationError for a schema that is not one of an object, or cannot be judged whole.
     """
     if schema.get("type") != "object":
         raise _invalid(tool, f"its parameters must be of type object, not {schema.get('type')!r}")
     check_judgeable(schema, f"tool {tool!r}")
-    properties = schema.get("properties", {})
-    return {"additionalProperties": False, **schema, "properties": properties}
+    properties = cast("Mapping[str, Json]", schema.get("properties", {}))
+    if not _names_more(schema, dict(schema), properties):
+        schema = {"additionalProperties": False, **schema}
+    return {**schema, "properties": dict(properties)}
 
 
 def check_judgeable(schema: Mapping[str, Json], whose: str) -> None:
@@ -115,6 +119,23 @@ def _holds(document: Mapping[str, Json], reference: str) -> bool:
         return isinstance(resolve(document, reference), (Mapping, bool))
     except (KeyError, TypeError):
         return False
+
+
+def _names_more(document: Mapping[str, Json], part: Json, known: Mapping[str, Json]) -> bool:
+    """Say whether a schema by which the same value is judged as by `part` names what is unknown."""
+    if not isinstance(part, Mapping):
+        return False
+    beside = [cast("list[Json]", part.get(name, [])) for name in ("anyOf", "oneOf", "allOf")]
+    if "$ref" in part:
+        beside.append([resolve(document, str(part["$ref"]))])
+    return any(
+        isinstance(each, Mapping)
+        and (
+            cast("Mapping[str, Json]", each.get("properties", {})).keys() - known.keys()
+            or _names_more(document, each, known)
+        )
+        for each in chain(*beside)
+    )
 
 
 def _wrong(where: str, issue: str) -> ToolValidationError:

@@ -520,6 +520,36 @@ def test_schemas_that_are_not_judged_whole_are_judged_as_far_as_they_are() -> No
         tool.validate({"a": "three"})
 
 
+A = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+B = {"type": "object", "properties": {"b": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fitting"),
+    [
+        ({"$ref": "#/definitions/A", "definitions": {"A": A}}, {"a": 3}),
+        ({"allOf": [A, {"allOf": [B]}]}, {"a": 3, "b": "x"}),
+        ({"anyOf": [A, B], "properties": {"c": {"type": "boolean"}}}, {"a": 3, "c": True}),
+        ({"oneOf": [A, {**B, "required": ["b"]}]}, {"a": 3}),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"a": 3}),
+    ],
+)
+def test_what_a_schema_has_named_elsewhere_is_taken(
+    schema: dict[str, Any], fitting: dict[str, Any]
+) -> None:
+    (tool,) = tools_of(a_server(), [ListedTool("t", "T.", schema)], Nobody())
+
+    assert tool.validate(fitting) == fitting
+
+
+def test_a_schema_beside_that_names_nothing_more_opens_none() -> None:
+    schema = {**B, "anyOf": [{"required": ["b"]}, {"properties": {"b": {"type": "string"}}}]}
+    (tool,) = tools_of(a_server(), [ListedTool("t", "T.", schema)], Nobody())
+
+    with pytest.raises(ToolValidationError, match="unexpected parameter 'c'"):
+        tool.validate({"b": "x", "c": 1})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
