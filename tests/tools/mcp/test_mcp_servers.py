@@ -25,7 +25,7 @@ from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import ListedTool, effect_of, tools_of
 from milepost.tools.mcp.opening import connect, open_server
 from milepost.tools.mcp.server import McpServer
-from milepost.tools.mcp.transport import ANSWER_BYTES_MAX, opener
+from milepost.tools.mcp.transport import ANSWER_BYTES_MAX, Transport, opener
 from milepost.tools.references import Reference, reveal
 from tests.stubs import mcp_server
 from tests.stubs.mcp_over_http import mcp_over_http, told
@@ -360,6 +360,21 @@ async def test_a_server_that_does_not_start_is_left_alone_for_a_while() -> None:
 
     assert first.value.retryable
     assert second.value.retryable
+
+
+async def test_a_server_that_is_down_for_days_is_still_said_to_be_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mcp_link, "BACKOFF_S_MAX", 0)
+
+    def down(environment: Mapping[str, str], on_end: Callable[[], None]) -> Transport:
+        raise ToolError("it is down", retryable=True)
+
+    server = McpServer("stub", down, partial(reveal, {}, secrets))
+
+    for _ in range(1_100):
+        with pytest.raises(ToolError, match="MCP server stub cannot be reached: it is down"):
+            await server.listing()
 
 
 async def test_a_server_that_does_not_tell_its_tools_is_given_up() -> None:

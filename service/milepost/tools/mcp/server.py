@@ -24,6 +24,7 @@ LISTING_S = 30.0
 CLOSE_S = 10.0
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
+DOUBLINGS_MAX = 10  # By then it is the longest; many more make a number beyond what a float has.
 PAGES_MAX = 50
 
 T = TypeVar("T")
@@ -160,7 +161,7 @@ class McpServer:
         if self._link is not link:
             return
         self._link = None
-        wait_s = min(BACKOFF_S * 2**self._failures, BACKOFF_S_MAX)
+        wait_s = min(BACKOFF_S * 2 ** min(self._failures, DOUBLINGS_MAX), BACKOFF_S_MAX)
         self._failures += 1
         self._not_before_s = asyncio.get_running_loop().time() + wait_s
 
