@@ -1,5 +1,6 @@
 """An MCP server over HTTP, made by hand: a test says what comes of calling its one tool, `act`."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,13 +16,17 @@ ANYTHING = {"type": "object", "additionalProperties": True}
 
 
 @asynccontextmanager
-async def mcp_over_http(act: Act) -> AsyncIterator[WebServer]:
-    """Serve on a free port of loopback."""
+async def mcp_over_http(
+    act: Act, *, deaf_to_cancellation: bool = False
+) -> AsyncIterator[WebServer]:
+    """Serve on a free port of loopback. Who is deaf to a cancellation never answers one."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.method != "POST":
             return web.Response(status=405)
         asked = await request.json()
+        if deaf_to_cancellation and asked["method"] == "notifications/cancelled":
+            await asyncio.Event().wait()
         if "id" not in asked:
             return web.Response(status=202)
         match asked["method"]:

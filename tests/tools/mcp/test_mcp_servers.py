@@ -21,6 +21,7 @@ from milepost.core.repetition import ToolEffect
 from milepost.tools import Tool
 from milepost.tools.egress import Guard
 from milepost.tools.mcp import server as mcp_link
+from milepost.tools.mcp import transport as mcp_way
 from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import ListedTool, effect_of, tools_of
 from milepost.tools.mcp.opening import connect, open_server
@@ -434,6 +435,36 @@ async def test_a_call_that_is_given_up_is_cancelled_at_the_server(tmp_path: Path
 
     assert still_there
     assert notes.read_text() == "began\nover\n"
+
+
+async def test_a_server_that_is_deaf_to_a_cancellation_is_called_again_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mcp_way, "NOTICE_S", 0.1)
+    began = asyncio.Event()
+
+    async def act(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        if asked["params"]["arguments"]:
+            began.set()
+            await asyncio.Event().wait()
+        return told(asked, "done")
+
+    async with (
+        mcp_over_http(act, deaf_to_cancellation=True) as by_hand,
+        AsyncExitStack() as held,
+    ):
+        server = connect(by_hand_at(by_hand.url), Guard(["127.0.0.1"]), secrets)
+        held.push_async_callback(server.close)
+        given_up = asyncio.create_task(server.call("act", {"waits": True}))
+        await began.wait()
+        given_up.cancel()
+
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.wait({given_up})
+            again = await server.call("act", {})
+
+    assert again == "done"
+    assert given_up.cancelled()
 
 
 async def test_calls_at_once_share_one_process() -> None:

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +26,8 @@ from milepost.tools.references import require_one_line
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 CONNECT_S = 10.0
 READ_S = 300.0
+NOTICE_S = 2.0
+CANCELLED = "notifications/cancelled"
 
 Message = SessionMessage | Exception
 Transport = AbstractAsyncContextManager[TransportStreams]
@@ -143,7 +145,10 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
 
         The SDK would end the connection for an error here, under every other call.
         """
-        if not await _is_call(request):
+        method = await _method(request)
+        if method == CANCELLED:
+            return await self._told(request)
+        if method != "tools/call":
             return await self._judged(request)
         try:
             return await _whole(await self._judged(request))
@@ -154,6 +159,17 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._wire.aclose()
+
+    async def _told(self, request: httpx2.Request) -> httpx2.Response:
+        """Tell of a cancellation, if the server hears of it at once: further calls wait for this.
+
+        Whoever was stuck with a call may well be deaf to its end, and no call is sent before.
+        """
+        limits = dict.fromkeys(("connect", "read", "write", "pool"), NOTICE_S)
+        request.extensions = {**request.extensions, "timeout": limits}
+        with suppress(EgressError, httpx2.HTTPError):
+            await (await self._judged(request)).aclose()
+        return httpx2.Response(202)
 
     async def _judged(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
@@ -188,11 +204,10 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
         )
 
 
-async def _is_call(request: httpx2.Request) -> bool:
-    if request.method != "POST":
-        return False
-    asked = json.loads(await request.aread())
-    return isinstance(asked, dict) and asked.get("method") == "tools/call"
+async def _method(request: httpx2.Request) -> str:
+    """Return which method of MCP is asked for, if one is."""
+    asked = json.loads(await request.aread()) if request.method == "POST" else None
+    return str(asked.get("method")) if isinstance(asked, dict) else ""
 
 
 async def _whole(answer: httpx2.Response) -> httpx2.Response:
