@@ -301,6 +301,26 @@ def test_what_observers_raise_is_counted_and_goes_no_further() -> None:
     assert result.observer_failures == len(recorded.seen) + 1
 
 
+@dataclasses.dataclass
+class Counting(Observer):
+    """Equals whoever has counted as far, and has no hash."""
+
+    starts: int = 0
+
+    def on_run_start(self, _: seen.RunStart) -> None:
+        self.starts += 1
+        raise ValueError("I count no further")
+
+
+def test_each_observer_that_equals_another_is_told_of_where_it_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    result = adding(observers=[Counting(), Counting()]).run("Go.")
+
+    assert (result.content, result.observer_failures) == ("It is 42.", 2)
+    assert len([each for each in caplog.messages if "an observer failed" in each]) == 2
+
+
 class WaitsInVain(Observer):
     """Waits for what somebody else has cancelled."""
 

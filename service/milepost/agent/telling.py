@@ -36,7 +36,7 @@ class Telling:
         self._blocking_s = blocking_s
         self._left_s = left_s
         self._beside: set[asyncio.Task[None]] = set()
-        self._complained: set[Observer] = set()
+        self._complained: set[int] = set()
         self._waiting: list[tuple[Observer, Observation, Awaitable[None]]] = []
 
     @property
@@ -101,9 +101,10 @@ class Telling:
     def _fail(self, observer: Observer, seen: Observation, error: BaseException) -> None:
         """Count it, and tell of the first of each observer: the others would say the same."""
         self.failures += 1
-        if observer in self._complained:
+        # By their ids: one that is a dataclass equals others, and has no hash.
+        if id(observer) in self._complained:
             return
-        self._complained.add(observer)
+        self._complained.add(id(observer))
         _log.warning(
             "an observer failed",
             observer=type(observer).__name__,
