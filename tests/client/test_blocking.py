@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import threading
+from collections import UserDict
+from collections.abc import ItemsView
 
 import pytest
 
@@ -78,6 +80,65 @@ async def test_a_stream_may_be_forgotten_with_its_client(base_url: str) -> None:
 
     del events  # What went wrong in its clean-up would fail the test as a warning.
     gc.collect()
+
+
+class Collecting(UserDict[str, str]):
+    """Has garbage looked for where it is read: on the client's own thread."""
+
+    def items(self) -> ItemsView[str, str]:
+        gc.collect()
+        return super().items()
+
+
+async def test_a_stream_that_is_garbage_may_be_found_on_the_clients_own_thread(
+    base_url: str,
+) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        run = milepost.runs.create("demo", "Who are you?")
+        events = milepost.runs.stream(run.id)
+        next(events)
+        circle: list[object] = [events]
+        circle.append(circle)
+        del events, circle
+
+        found = milepost.runs.list(metadata=Collecting(team="none"))
+
+    assert found.items == ()
+
+
+def followed_without_end(
+    milepost: BlockingMilepost, run_id: str, waits: threading.Event, ended: list[BaseException]
+) -> None:
+    try:
+        for event in milepost.runs.stream(run_id):
+            if event.type == "run.waiting":
+                waits.set()
+    except RuntimeError as error:
+        ended.append(error)
+
+
+async def test_closing_it_ends_a_stream_that_another_thread_waits_for(base_url: str) -> None:
+    waits, ended = threading.Event(), list[BaseException]()
+    milepost = BlockingMilepost(base_url, patience=EAGER)
+    run = milepost.runs.create("demo", "Send an email to ann@example.com saying hello")
+    follower = threading.Thread(
+        target=followed_without_end, args=(milepost, run.id, waits, ended), daemon=True
+    )
+    follower.start()
+    waits.wait()
+
+    milepost.close()
+    follower.join()
+
+    assert [str(error) for error in ended] == ["this client was closed; make a new one"]
+
+
+async def test_it_may_be_closed_twice(base_url: str) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        milepost.close()
+
+    with pytest.raises(RuntimeError, match="was closed"):
+        milepost.runs.list()
 
 
 async def test_errors_come_through(base_url: str) -> None:

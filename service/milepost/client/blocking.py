@@ -32,6 +32,7 @@ class _Loop:
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self.streams: set[_Stream[Any]] = set()
+        self._begun: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._live, name="milepost-client", daemon=True)
         self._thread.start()
 
@@ -39,20 +40,39 @@ class _Loop:
         """Return what the work returns; who is interrupted while waiting interrupts it."""
         if self._loop.is_closed():
             work.close()
-            raise RuntimeError("this client was closed; make a new one")
+            raise _was_closed()
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         finally:
             future.cancel()
 
+    def leave(self, stream: "_Stream[Any]") -> None:
+        """Close a stream, unless its client was closed, which has closed it."""
+        if stream not in self.streams:
+            return
+        self.streams.discard(stream)
+        if threading.current_thread() is self._thread:
+            # Garbage is found wherever memory is asked for, and here nobody else could close it.
+            self._loop.call_soon_threadsafe(self._begin, stream.close())
+        else:
+            self.run(stream.close())
+
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Close the streams that are open, do the last work, and stop the thread."""
+        """Close the streams that are open, do the last work, and stop the thread; once."""
+        if self._loop.is_closed():
+            last.close()
+            return
         while self.streams:
             self.run(self.streams.pop().close())
         self.run(last)
         self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
 
     def _live(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -94,10 +114,7 @@ def _iterating(
                     return
                 yield item
         finally:
-            # A client that was closed before has closed its streams.
-            if stream in self.loop.streams:
-                self.loop.streams.remove(stream)
-                self.loop.run(stream.close())
+            self.loop.leave(stream)
 
     call.__doc__ = method.__doc__
     return call
@@ -106,22 +123,40 @@ def _iterating(
 class _Stream(Generic[T]):
     """An asynchronous generator, used by one task at a time.
 
-    Whoever is interrupted cancels its task and goes on at once: the close waits for that task.
+    Whoever is interrupted cancels its task and goes on at once: the close waits for that task. A
+    task of another thread is cancelled by the close: nothing may ever come that it waits for.
     """
 
     def __init__(self, items: AsyncGenerator[T, None]) -> None:
         self._items = items
         self._used = asyncio.Lock()
+        self._user: asyncio.Task[Any] | None = None
+        self._is_closing = False
 
     async def next(self) -> T:
         """Return the next item. Raises `StopAsyncIteration`."""
         async with self._used:
-            return await anext(self._items)
+            self._user = asyncio.current_task()
+            try:
+                return await anext(self._items)
+            except asyncio.CancelledError:
+                if self._is_closing:
+                    raise _was_closed() from None
+                raise
+            finally:
+                self._user = None
 
     async def close(self) -> None:
         """Close it."""
+        self._is_closing = True
+        if self._user and not self._user.cancelling():
+            self._user.cancel()
         async with self._used:
             await self._items.aclose()
+
+
+def _was_closed() -> RuntimeError:
+    return RuntimeError("this client was closed; make a new one")
 
 
 class BlockingRuns(_Blocking[Runs]):
