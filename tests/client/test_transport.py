@@ -117,6 +117,39 @@ async def test_a_proxys_own_error_page_is_tried_again_if_it_may_pass() -> None:
     assert len(server.asked) == 2
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n<html>no answer</html>",
+        b"HTTP/1.1 504 Gateway Timeout\r\nconnection: close\r\n\r\n<html>no answer</html>",
+        answer("503 Busy", {"code": "unavailable", "detail": "no answer", "retryable": True}),
+    ],
+)
+async def test_a_change_that_may_have_been_made_is_not_made_twice(told: bytes) -> None:
+    gone = answer("412 Precondition Failed", {"code": "precondition_failed"})
+
+    async with (
+        scripted([told, gone]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match="no answer"):
+            await client.sessions.update("ses_1", if_still=1, title="Oslo")
+
+    assert len(server.asked) == 1
+
+
+async def test_a_change_that_was_put_off_is_made_later() -> None:
+    page = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n\r\n<html>nobody</html>"
+
+    async with (
+        scripted([page, answer("503 Busy", BUSY), answer("200 OK", RUN)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        await client.sessions.update("ses_1", title="Oslo")
+
+    assert len(server.asked) == 3
+
+
 async def test_lines_are_asked_for_again_but_not_once_they_have_begun() -> None:
     busy = answer("503 Service Unavailable", {"code": "draining", "retryable": True})
     whole = answer("200 OK", {"n": 1})

@@ -28,6 +28,9 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # A POST carries an idempotency key; what else changes something is not sent twice.
 _REPEATABLE = frozenset({"GET", "POST"})
 _PASSING = frozenset({429, 502, 503, 504})
+# What a proxy says that has lost the server's answer.
+_ANSWER_LOST = frozenset({502, 504})
+NOT_A_PROBLEM = "not_a_problem"
 
 Params = Mapping[str, object]
 
@@ -87,8 +90,10 @@ class Transport:
             else:
                 if answer.is_success:
                     return self._decoded(answer)
-                error = _problem(answer)
-                repeatable = error.retryable
+                error = refusal = _problem(answer)
+                repeatable = refusal.retryable and (
+                    method in _REPEATABLE or not _may_be_done(refusal)
+                )
             await self._bear(error, failures, repeatable=repeatable)
         raise AssertionError("counting does not end")
 
@@ -257,6 +262,13 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _may_be_done(error: ApiError) -> bool:
+    """Say whether what failed so may have been done: a commit's answer may be what was lost."""
+    if error.code == NOT_A_PROBLEM:
+        return error.status in _ANSWER_LOST
+    return error.code == UnavailableError.code
+
+
 def _problem(answer: httpx2.Response) -> ApiError:
     """Return the answer as an error; a proxy on the way may have given one of its own kind."""
     retry_after = answer.headers.get("retry-after", "")
@@ -270,7 +282,7 @@ def _problem(answer: httpx2.Response) -> ApiError:
     if not isinstance(problem, dict) or "code" not in problem:
         problem = {
             "detail": f"the server answered {answer.status_code}: {answer.text[:SHOWN_MAX]}",
-            "code": "not_a_problem",
+            "code": NOT_A_PROBLEM,
             "retryable": answer.status_code in _PASSING,
         }
     return ApiError(problem, status=answer.status_code, retry_after_s=retry_after_s)
