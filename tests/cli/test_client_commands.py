@@ -431,3 +431,17 @@ def test_a_user_is_erased_from_the_command_line(base_url: str, tmp_path: Path) -
 
     assert (erasure["status"], erasure["erased"]["runs"]) == ("completed", 1)
     assert '"ann"' not in asked(base_url, tmp_path, "runs", "list", "--json").out
+
+
+def test_an_erasure_that_takes_longer_than_it_is_waited_for_goes_on(
+    base_url: str, tmp_path: Path
+) -> None:
+    asked(base_url, tmp_path, "runs", "create", "demo", "What is 2 + 3?", "--user", "eve")
+
+    brief = asked(base_url, tmp_path, "erase-user", "eve", "--wait-s", "0")
+    erasure = json.loads(asked(base_url, tmp_path, "erase-user", "eve").out)
+
+    assert brief.code == FAILED
+    assert "after 0 s not all of 'eve' is erased; the erasure goes on" in brief.complaint
+    assert erasure["status"] == "completed"
+    assert '"eve"' not in asked(base_url, tmp_path, "runs", "list", "--json").out

@@ -6,6 +6,7 @@ import typer
 
 from milepost.cli.calling import connected, finite
 from milepost.cli.printing import show_json, show_line, show_table
+from milepost.core.errors import UnavailableError
 from milepost.settings import Settings
 
 WAIT_S = 600.0
@@ -47,8 +48,15 @@ def erase_user(
     wait_s: Annotated[float | None, typer.Option(help="how long to wait for it")] = WAIT_S,
 ) -> None:
     """Erase all that there is of a user, and print how much that was."""
+    timeout_s = finite(wait_s)
     with connected(settings) as milepost:
-        erasure = milepost.users.erase(user, timeout_s=finite(wait_s))
+        try:
+            erasure = milepost.users.erase(user, timeout_s=timeout_s)
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"after {timeout_s:g} s not all of {user!r} is erased; the erasure goes on, and the"
+                " same command waits for it again"
+            ) from error
     show_json(erasure.raw)
 
 
