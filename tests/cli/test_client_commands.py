@@ -407,6 +407,13 @@ def test_how_long_things_are_kept_is_shown_and_changed_by_what_is_named(
     assert asked(base_url, tmp_path, *words, *forever).code == 0
 
 
+def test_a_time_beyond_all_numbers_is_refused_in_one_line(base_url: str, tmp_path: Path) -> None:
+    said = asked(base_url, tmp_path, "retention", "set", "--runs-s", str(2**64))
+
+    assert said.code == FAILED
+    assert "cannot be sent as JSON" in said.complaint
+
+
 def test_all_that_there_is_of_a_user_is_exported(base_url: str, tmp_path: Path) -> None:
     asked(base_url, tmp_path, "runs", "create", "demo", "What is 2 + 4?", "--user", "ida")
 

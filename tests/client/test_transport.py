@@ -1,10 +1,12 @@
 """Requests are repeated where that does no harm, and what goes wrong has a code."""
 
+from typing import Any
+
 import orjson
 import pytest
 
 from milepost.client import Milepost, Patience
-from milepost.core.errors import ApiError, ConfigurationError, UnavailableError
+from milepost.core.errors import ApiError, ConfigurationError, InvalidError, UnavailableError
 from tests.client.conftest import EAGER
 from tests.client.scripted_server import answer, scripted
 
@@ -148,6 +150,17 @@ async def test_a_change_that_was_put_off_is_made_later() -> None:
         await client.sessions.update("ses_1", title="Oslo")
 
     assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("text", ["\ud800", 2**64, {1, 2}])
+async def test_what_cannot_be_sent_is_refused_and_nobody_is_asked(text: Any) -> None:
+    async with scripted([]) as server, Milepost(server.base_url, patience=EAGER) as client:
+        with pytest.raises(InvalidError, match="cannot be sent as JSON"):
+            await client.runs.create("demo", text)
+        with pytest.raises(InvalidError, match="cannot be sent as JSON"):
+            await client.batches.upload("demo", ["hello", text])
+
+    assert server.asked == []
 
 
 async def test_lines_are_asked_for_again_but_not_once_they_have_begun() -> None:

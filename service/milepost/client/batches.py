@@ -17,7 +17,7 @@ from milepost.client.shapes import (
     paged,
     shaped,
 )
-from milepost.client.transport import Params, Transport, filtered, quoted
+from milepost.client.transport import Params, Transport, as_json, filtered, quoted
 
 RESULTS_PAGE = 100
 _LAST = frozenset({"batch.completed", "batch.cancelled"})
@@ -74,7 +74,7 @@ class Batches:
         self, agent: str, items: Iterable[Item], **options: Unpack[UploadOptions]
     ) -> Batch:
         """Make a batch of an agent, by name or id, of as many items as a batch may have."""
-        lines = b"".join(orjson.dumps(_whole(item)) + b"\n" for item in items)
+        lines = b"".join(as_json(_whole(item)) + b"\n" for item in items)
         query = filtered({"agent": agent, **options})
         answer = await self._transport.request("POST", "/v1/batches", params=query, lines=lines)
         return shaped(Batch, answer)

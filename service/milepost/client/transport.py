@@ -14,7 +14,13 @@ import httpx2
 import orjson
 
 from milepost.client.patience import Patience
-from milepost.core.errors import ApiError, ConfigurationError, MilepostError, UnavailableError
+from milepost.core.errors import (
+    ApiError,
+    ConfigurationError,
+    InvalidError,
+    MilepostError,
+    UnavailableError,
+)
 
 CONNECT_S = 10.0
 READ_S = 60.0
@@ -75,7 +81,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Return the decoded answer, or None for an empty one; `lines` is a body of JSON lines."""
-        content = lines if body is None else orjson.dumps(body)
+        content = lines if body is None else as_json(body)
         media = None if content is None else JSON_LINES if body is None else JSON
         sent = {**_headers(method, media), **(headers or {})}
         for failures in itertools.count(1):
@@ -177,6 +183,14 @@ class Transport:
             f"no answer from {self.base_url} ({why}); is the server running there?",
             code="unreachable",
         )
+
+
+def as_json(value: object) -> bytes:
+    """Return a body, or a line of one. Raises `InvalidError` for what JSON cannot say."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise InvalidError(f"this cannot be sent as JSON: {error}") from error
 
 
 async def _lines_of(answer: httpx2.Response) -> AsyncIterator[bytes]:
