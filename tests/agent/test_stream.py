@@ -1,6 +1,7 @@
 """A run that is streamed: the very same run, with its pieces on their way."""
 
 import asyncio
+import gc
 from contextlib import aclosing
 from typing import Any
 
@@ -220,6 +221,26 @@ async def test_leaving_a_stream_ends_its_run() -> None:
             break
 
     await asyncio.wait_for(closed.wait(), 5)
+
+
+async def test_what_a_run_raises_behind_whoever_has_left_is_told_to_nobody() -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    broken = asyncio.Event()
+
+    async def breaking(_: ModelRequest) -> Any:
+        yield "Hello."
+        broken.set()
+        raise LookupError("broken itself")
+
+    async with aclosing(function_agent(breaking).astream("Go.")) as items:
+        async for _ in items:
+            break
+        await broken.wait()
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    gc.collect()
+
+    assert told == []
 
 
 async def test_who_reads_slowly_gets_bigger_pieces_and_no_longer_queue() -> None:

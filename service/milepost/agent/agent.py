@@ -168,6 +168,8 @@ class Agent:
             if not run.done():
                 run.cancel()
                 await asyncio.wait({run})
+            if not run.cancelled():
+                run.exception()  # Else asyncio would print what a run raised that somebody left.
 
     def ask(self, prompt: str, **options: Unpack[RunOptions]) -> AgentResult:
         """Run with one text."""
