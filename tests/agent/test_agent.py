@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import milepost
 from milepost import Agent, MilepostError, Observer, RunError, Tool, tool
-from milepost.core.errors import InvalidError, ProviderError
+from milepost.core.errors import ConfigurationError, InvalidError, ProviderError
 from milepost.core.messages import Message
 from milepost.core.model import Finished, TextDelta
 from milepost.providers.scripted import Scripted, calling, saying
@@ -223,6 +224,39 @@ def test_a_deadline_ends_the_run() -> None:
     assert (result.status, result.finish_reason) == ("expired", "deadline")
     with pytest.raises(InvalidError, match="deadline_s"):
         function_agent(slow).run("Hi.", deadline_s=0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"deadline_s": float("inf")},
+        {"deadline_s": 1e300},
+        {"deadline_s": float("nan")},
+        {"user": "\ud800"},
+        {"user": "a\x00b"},
+        {"user": 7},
+        {"parent_run_id": "\ud800"},
+        {"trace_metadata": {"case": "\ud800"}},
+        {"trace_metadata": {"\ud800": "7"}},
+        {"trace_metadata": {7: "case"}},
+        {"trace_metadata": None},
+    ],
+)
+def test_an_option_that_no_log_could_tell_is_refused_before_anything_is_asked(
+    options: dict[str, Any],
+) -> None:
+    model = Scripted([saying("Hi.")])
+
+    with pytest.raises(InvalidError, match=next(iter(options))):
+        agent(model=model).run("Hi.", **options)
+
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("metadata", [{"case": "\ud800"}, {7: "case"}, None])
+def test_what_no_trace_could_tell_is_refused_where_the_agent_is_made(metadata: Any) -> None:
+    with pytest.raises(ConfigurationError, match="trace_metadata"):
+        agent(trace_metadata=metadata)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Never, Self, TypeVar, Unpack
 from milepost.agent.answer_format import ResponseFormat, answer_format
 from milepost.agent.approval import ApprovalHandler, ConfirmAction
 from milepost.agent.approver import TIMEOUT_S
-from milepost.agent.asking import Messages, RunOptions, conversation, options_of
+from milepost.agent.asking import Messages, RunOptions, conversation, metadata_fault, options_of
 from milepost.agent.batch import Batch, OnProgress
 from milepost.agent.definition import Written, as_tool, models_of, written
 from milepost.agent.gate import RequireApproval, gate_of
@@ -24,6 +24,7 @@ from milepost.agent.telling import require_known_methods
 from milepost.agent.workplace import Workplace
 from milepost.core.agents import Compression, Limits, LoopDetection, Memory, StopRule
 from milepost.core.codec import NANOS_PER_DOLLAR
+from milepost.core.errors import ConfigurationError
 from milepost.core.guardrails import Guardrails
 from milepost.core.model import Provider
 from milepost.core.policy import Policy
@@ -100,6 +101,8 @@ class Agent:
         )
         found = gate.around(self._written(tools))
         observers = _listed("observers", self.observers)
+        if fault := metadata_fault(self.trace_metadata):
+            raise ConfigurationError(f"agent {self.name!r}: {fault}")
         given = self.providers
         providers = given if isinstance(given, Providers) else Providers(given)
         providers.require(models_of(found.agent))

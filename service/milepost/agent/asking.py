@@ -18,6 +18,7 @@ from milepost.runtime.means import Recall
 from milepost.runtime.spec import first_fault
 
 URL_SHOWN_CHARS_MAX = 60
+DEADLINE_S_MAX = 366 * 86_400
 
 _URLS = TypeAdapter(list[ImageUrl])
 
@@ -74,14 +75,38 @@ class Options:
     steering: Steering | None = None
 
     def __post_init__(self) -> None:
-        if self.deadline_s is not None and not self.deadline_s > 0:
-            raise InvalidError(f"deadline_s is {self.deadline_s}; give it more than 0 seconds")
+        if self.deadline_s is not None and not 0 < self.deadline_s <= DEADLINE_S_MAX:
+            raise InvalidError(
+                f"deadline_s is {self.deadline_s}; give it more than 0 seconds, and at most"
+                f" {DEADLINE_S_MAX:,}"
+            )
+        texts = {"user": self.user, "parent_run_id": self.parent_run_id}
+        given = {name: text for name, text in texts.items() if text is not None}
+        if fault := _untold(given) or metadata_fault(self.trace_metadata):
+            raise InvalidError(fault)
         if self.conversation is not None and not isinstance(self.conversation, Conversation):
             raise TypeError(f"{self.conversation!r} is no Conversation; make one, and hand it in")
         if self.knowledge is not None and not callable(getattr(self.knowledge, "context", None)):
             raise TypeError(f"{self.knowledge!r} is no Knowledge; make one, and hand it in")
         if self.steering is not None and not isinstance(self.steering, Steering):
             raise TypeError(f"{self.steering!r} is no Steering; make one, and hand it in")
+
+
+def metadata_fault(given: object) -> str | None:
+    """Return what is wrong with `trace_metadata`."""
+    if not isinstance(given, Mapping):
+        return f"trace_metadata is {given!r}; give a dict of texts"
+    named = {f"trace_metadata[{name!r}]": text for name, text in given.items()}
+    names = {f"the name {name!r} in trace_metadata": name for name in given}
+    return _untold(names) or _untold(named)
+
+
+def _untold(given: Mapping[str, object]) -> str | None:
+    """Return what is wrong with the first of these that no log could tell."""
+    for name, text in given.items():
+        if not isinstance(text, str) or clean_text(text) != text:
+            return f"{name} is {text!r}; give a text without NUL or half a surrogate pair"
+    return None
 
 
 def options_of(given: RunOptions) -> Options:
