@@ -56,6 +56,11 @@ def test_both_forms_say_the_same(tmp_path: Path) -> None:
          r"agents.1.tool: no such field"),
         ("agents.yaml", "agents: [{name: a, model: b/c, limits: {max_steps: x}}]",
          "limits.max_steps"),
+        ("agents.yaml", "agents:\n- name: a\n  model: b/c\n  policy: {deny: [x]}\n  policy: {}",
+         "'policy' stands there twice"),
+        ("agents.yaml", "agents: [{name: 2024-13-45, model: b/c}]", "agents.yaml: month must be"),
+        ("agents.yaml", "agents: " + "[" * 5_000, "agents.yaml: maximum recursion"),
+        ("agents.toml", "agents = " + "[" * 5_000, "agents.toml: maximum recursion"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_meant_is_refused_by_its_name(
@@ -63,6 +68,20 @@ def test_a_file_that_cannot_be_meant_is_refused_by_its_name(
 ) -> None:
     with pytest.raises(ConfigurationError, match=told):
         read_agents(written(tmp_path, name, text))
+
+
+def test_what_agents_have_in_common_may_be_merged_in(tmp_path: Path) -> None:
+    both = """
+common: &common {model: demo/offline, tools: [add]}
+cautious: &cautious {<<: *common, tools: []}
+agents:
+  - {name: one, <<: *cautious}
+  - {<<: *cautious, name: two, tools: [multiply]}
+"""
+
+    one, two = read_agents(written(tmp_path, "agents.yaml", both))
+
+    assert (one.tools, two.tools, two.model) == ((), ("multiply",), "demo/offline")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

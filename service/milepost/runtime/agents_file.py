@@ -17,18 +17,39 @@ from milepost.runtime.spec import first_fault
 from milepost.store import agents
 from milepost.telemetry.logs import logger
 
+MERGE = "<<"
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a name that stands twice in a mapping, as TOML does: the first would count nothing.
+
+    Of two policies of an agent, say, it would be the one that denies.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        names: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != MERGE:
+                if key.value in names:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"{key.value!r} stands there twice", problem_mark=key.start_mark
+                    )
+                names.add(key.value)
+        return node
+
 
 def read_agents(path: Path) -> list[Agent]:
     """Return the agents that a file describes; raise `ConfigurationError` for one that it can't."""
     is_toml = path.suffix == ".toml"
     try:
         text = path.read_text(encoding="utf-8")
-        document: Any = tomllib.loads(text) if is_toml else yaml.safe_load(text)
+        document: Any = tomllib.loads(text) if is_toml else yaml.load(text, _Loader)  # noqa: S506 - a safe one
     except OSError as error:
         raise ConfigurationError(
             f"agents file {path} cannot be read: {error.strerror}; name it with --agents"
         ) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigurationError(f"agents file {path}: {error}") from error
     described = document.get("agents") if isinstance(document, dict) else None
     if not isinstance(described, list):
