@@ -100,13 +100,17 @@ class Settings(BaseSettings):
     demo_word_delay_s: float = Field(
         default=0.03, ge=0, le=10, description="pause between the demo model's words"
     )
-    queue_max: int = Field(default=10_000, ge=1, description="runs that may be queued before 503")
-    lease_s: float = Field(
-        default=15.0, gt=0, description="how long a silent worker counts as alive"
+    queue_max: int = Field(
+        default=10_000, ge=1, le=1_000_000_000, description="runs that may be queued before 503"
     )
-    sweep_s: float = Field(default=5.0, gt=0, description="how often dead workers are looked for")
+    lease_s: float = Field(
+        default=15.0, gt=0, le=86_400, description="how long a silent worker counts as alive"
+    )
+    sweep_s: float = Field(
+        default=5.0, gt=0, le=86_400, description="how often dead workers are looked for"
+    )
     drain_s: float = Field(
-        default=20.0, ge=0, description="how long tools may finish after SIGTERM"
+        default=20.0, ge=0, le=86_400, description="how long tools may finish after SIGTERM"
     )
     pool_max: int = Field(
         default=10, ge=3, le=200, description="Postgres connections of this process"
@@ -114,6 +118,7 @@ class Settings(BaseSettings):
     kept_max_s: float | None = Field(
         default=None,
         ge=86_400,
+        le=3_153_600_000,
         description="how long what is over is kept at most, whatever tenants say; unset: for good",
     )
     dispatcher: Literal["sql", "temporal"] = Field(
