@@ -124,7 +124,10 @@ async def test_a_proxys_own_error_page_is_tried_again_if_it_may_pass() -> None:
     [
         b"HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n<html>no answer</html>",
         b"HTTP/1.1 504 Gateway Timeout\r\nconnection: close\r\n\r\n<html>no answer</html>",
-        answer("503 Busy", {"code": "unavailable", "detail": "no answer", "retryable": True}),
+        *(
+            answer("503 Busy", {"code": code, "detail": "no answer", "retryable": True})
+            for code in ("unavailable", "database_unavailable")
+        ),
     ],
 )
 async def test_a_change_that_may_have_been_made_is_not_made_twice(told: bytes) -> None:

@@ -36,6 +36,8 @@ _REPEATABLE = frozenset({"GET", "POST"})
 _PASSING = frozenset({429, 502, 503, 504})
 # What a proxy says that has lost the server's answer.
 _ANSWER_LOST = frozenset({502, 504})
+# What a server says that may have lost its database's answer, or is stopped before it could answer.
+_MAY_BE_DONE = frozenset({"database_unavailable", "unavailable"})
 NOT_A_PROBLEM = "not_a_problem"
 
 Params = Mapping[str, object]
@@ -277,10 +279,10 @@ def _text(value: object) -> str:
 
 
 def _may_be_done(error: ApiError) -> bool:
-    """Say whether what failed so may have been done: a commit's answer may be what was lost."""
+    """Say whether what failed so may have been done."""
     if error.code == NOT_A_PROBLEM:
         return error.status in _ANSWER_LOST
-    return error.code == UnavailableError.code
+    return error.code in _MAY_BE_DONE
 
 
 def _problem(answer: httpx2.Response) -> ApiError:
