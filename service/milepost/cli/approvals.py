@@ -8,7 +8,7 @@ import typer
 
 from milepost.cli.calling import connected, finite
 from milepost.cli.flags import CLIENT, with_settings
-from milepost.cli.printing import show_json, show_line, show_table
+from milepost.cli.printing import one_line, show_json, show_line, show_table
 from milepost.client.approvals import ApprovalFilters, DecisionOptions, FollowFilters
 from milepost.client.milepost import PATIENCE
 from milepost.client.shapes import ApprovalStatus, Decision
@@ -95,7 +95,8 @@ def tail(
                 show_line(said)
             else:
                 kind = change.type.removeprefix("approval.")
-                typer.echo(f"{kind:<10}  {approval.status:<10}  {approval.id}  {approval.preview}")
+                preview = one_line(approval.preview)
+                typer.echo(f"{kind:<10}  {approval.status:<10}  {approval.id}  {preview}")
 
 
 @app.command()

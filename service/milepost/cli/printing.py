@@ -1,5 +1,6 @@
 """How the commands show things: tables and one-line events for people, JSON for programs."""
 
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -11,6 +12,10 @@ import typer
 from milepost.client import Event
 
 WIDTH_MAX = 100
+
+# What a terminal takes for a command, but for the ends of lines and tabs.
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BREAKS = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 
 # Which members of an event's data tell it in one line.
 _TELLING: Mapping[str, Sequence[str]] = {
@@ -38,11 +43,21 @@ def show_line(value: object) -> None:
     typer.echo(orjson.dumps(value).decode())
 
 
+def legible(text: str) -> str:
+    """Return a text as it may be shown: a model's could clear the screen, or write over a line."""
+    return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """Return the same on one line: what it says must not look like the next."""
+    return legible(_BREAKS.sub(" ", text))
+
+
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print columns, each as wide as its widest member."""
     lines = [
         tuple(headings),
-        *(tuple("" if cell is None else str(cell) for cell in row) for row in rows),
+        *(tuple("" if cell is None else one_line(str(cell)) for cell in row) for row in rows),
     ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -63,7 +78,7 @@ class Telling:
             if not self._writing:
                 typer.echo(f"{self._indent}      | ", nl=False)
             self._writing = True
-            typer.echo(event.data["text"], nl=False)
+            typer.echo(legible(event.data["text"]), nl=False)
             return
         self.rest()
         seq = "" if event.seq is None else str(event.seq)
@@ -80,11 +95,11 @@ def summary(event: Event) -> str:
     """Return what is worth knowing of an event, on one line: of a failure all, with its remedy."""
     if event.type == "run.failed":
         error = event.data["error"]
-        return " ".join(f"{error['code']}: {error['message']}".split())
+        return legible(" ".join(f"{error['code']}: {error['message']}".split()))
     names = _TELLING.get(event.type, tuple(event.data))
     told = ((name, event.data.get(name)) for name in names)
-    line = "  ".join(
-        f"{name}={_short(value)}" for name, value in told if value not in (None, [], {})
+    line = legible(
+        "  ".join(f"{name}={_short(value)}" for name, value in told if value not in (None, [], {}))
     )
     return line if len(line) <= WIDTH_MAX else line[: WIDTH_MAX - 1] + "…"
 
