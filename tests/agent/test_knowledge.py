@@ -9,7 +9,7 @@ import pytest
 
 from milepost import Agent, Conversation, Knowledge, RecordingObserver
 from milepost.agent.observations import EntityExtraction, KgExtraction
-from milepost.core.errors import ProviderError
+from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.model import ModelRequest
 from milepost.providers.scripted import Scripted, calling, saying
 from tests.agent.making import AT_ONCE, MODEL
@@ -130,6 +130,21 @@ async def test_runs_at_once_may_share_what_is_known() -> None:
     await asyncio.gather(*(clerk.arun(f"{n}", knowledge=known) for n in range(5)))
 
     assert all("- Tea is at four." in words[0] for words in shown)
+
+
+def test_what_is_remembered_is_the_same_at_the_next_opening(tmp_path: Path) -> None:
+    known = Knowledge(tmp_path)
+    known.remember("Ann\nis  a painter.\u200b")
+    known.remember("x" * 2_000)
+    known.remember("Ann is\tout.", lasting=False)
+
+    for refused in ("x" * 2_001, "\u200b \n", ""):
+        with pytest.raises(InvalidError, match=r"1 to 2,000 characters, and this (2,001|0)"):
+            known.remember(refused)
+
+    again = Knowledge(tmp_path)
+    assert again.facts == known.facts == ("Ann is a painter.", "x" * 2_000)
+    assert again.logs == known.logs == ("Ann is out.",)
 
 
 def test_what_is_no_knowledge_is_refused() -> None:

@@ -10,7 +10,8 @@ from milepost.agent.result import AgentResult
 from milepost.agent.telling import Telling
 from milepost.core.agents import Agent as Definition
 from milepost.core.agents import Extract
-from milepost.core.memories import Finding
+from milepost.core.errors import InvalidError
+from milepost.core.memories import CONTENT_CHARS_MAX, Finding, line
 from milepost.memory import extraction
 from milepost.memory.entities import ENTITIES_MAX
 from milepost.memory.knowledge import RECENT_DAYS
@@ -75,8 +76,17 @@ class Knowledge:
         return self._notebook.forget(finding)
 
     def remember(self, fact: str, *, lasting: bool = True) -> None:
-        """Note a fact, or a line of today's log."""
-        self.add(Finding("fact" if lasting else "log", fact))
+        """Note a fact, or a line of today's log, as one line. Raises `InvalidError` for a long one.
+
+        What is noted is what its file has, so that all of it is known at the next opening, too.
+        """
+        said = line(fact, len(fact))
+        if not 0 < len(said) <= CONTENT_CHARS_MAX:
+            raise InvalidError(
+                f"what is remembered has 1 to {CONTENT_CHARS_MAX:,} characters,"
+                f" and this {len(said):,}"
+            )
+        self.add(Finding("fact" if lasting else "log", said))
 
     def recall(self, query: str) -> Sequence[str]:
         """Return what is known about it, the best first, a line each."""
