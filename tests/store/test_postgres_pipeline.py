@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -164,3 +166,44 @@ async def test_who_is_interrupted_leaves_no_answers_to_the_next(connection: Conn
         await asked
 
     assert await ask(connection, "SELECT 4") == [[(4,)]]
+
+
+@asynccontextmanager
+async def raving(url: str, nonsense: bytes) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Give the URL of a server that answers as the one at `url` does, until it goes mad."""
+    parts, mad = urlsplit(url), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection(parts.hostname, parts.port)
+        answering = asyncio.create_task(answer(there_reader, writer))
+        while piece := await reader.read(65_536):
+            if mad.is_set():
+                writer.write(nonsense)
+            else:
+                there_writer.write(piece)
+        answering.cancel()
+        there_writer.close()
+        writer.close()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(65_536):
+            writer.write(piece)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}").geturl(), mad
+
+
+async def test_who_is_answered_nonsense_does_not_wait_for_sense(
+    postgres_address: PostgresAddress,
+) -> None:
+    too_short = b"T\x00\x00\x00\x01"  # A message counts the four bytes of its length.
+    async with raving(postgres_address.url, too_short) as (url, mad):
+        connection = await Connection.connect(**parameters(url))
+        mad.set()
+
+        with pytest.raises(psycopg.OperationalError):
+            await ask(connection, "SELECT 1", "SELECT 2")
+
+        assert connection.broken
+        await connection.close()

@@ -118,10 +118,11 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
         while True:
             result = yield from _next_result(pgconn)
             if result is None:  # the end of one statement's
-                continue
-            if result.status == ExecStatus.PIPELINE_SYNC:
+                _require_life(pgconn)
+            elif result.status == ExecStatus.PIPELINE_SYNC:
                 break
-            results.append(result)
+            else:
+                results.append(result)
     except psycopg.OperationalError:
         if all(result.status != ExecStatus.FATAL_ERROR for result in results):
             raise
@@ -140,6 +141,12 @@ def _next_result(pgconn: PGconn) -> PQGen[PGresult | None]:
         if (yield Wait.R):
             pgconn.consume_input()
     return pgconn.get_result()
+
+
+def _require_life(pgconn: PGconn) -> None:
+    """Raise `OperationalError` of a connection that libpq has given up: no Sync comes by it."""
+    if pgconn.status != ConnStatus.OK:
+        raise psycopg.OperationalError(f"the connection is lost: {pgconn.get_error_message()}")
 
 
 def _answers(
@@ -167,8 +174,12 @@ def _rows(transformer: abc.Transformer, result: PGresult) -> Rows:
 
 
 def _require_success(transformer: abc.Transformer, result: PGresult) -> None:
-    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise error_from_result(result, transformer.encoding)
+    if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        return
+    error = error_from_result(result, transformer.encoding)
+    if error.sqlstate is None:  # It was not the server who said so, but libpq of a lost connection.
+        raise psycopg.OperationalError(str(error))
+    raise error
 
 
 async def _leave(connection: Connection) -> None:
