@@ -24,14 +24,15 @@ UNJUDGED = frozenset(
 def closed(schema: Mapping[str, Json], tool: str) -> dict[str, Json]:
     """Return `schema` as an object that, unless it says otherwise, takes what it names and no more.
 
-    One that has more named by a schema beside it is left open: closed, it would never take that.
+    One that requires what it does not name, or has more named by a schema beside it, is left open:
+    closed, it would never take that.
     Raises ToolValidationError for a schema that is not one of an object, or cannot be judged whole.
     """
     if schema.get("type") != "object":
         raise _invalid(tool, f"its parameters must be of type object, not {schema.get('type')!r}")
     check_judgeable(schema, f"tool {tool!r}")
     properties = cast("Mapping[str, Json]", schema.get("properties", {}))
-    if not _names_more(schema, dict(schema), properties):
+    if not _names_more(schema, {"allOf": [dict(schema)]}, properties):
         schema = {"additionalProperties": False, **schema}
     return {**schema, "properties": dict(properties)}
 
@@ -132,6 +133,7 @@ def _names_more(document: Mapping[str, Json], part: Json, known: Mapping[str, Js
         isinstance(each, Mapping)
         and (
             cast("Mapping[str, Json]", each.get("properties", {})).keys() - known.keys()
+            or set(cast("list[str]", each.get("required", []))) - known.keys()
             or _names_more(document, each, known)
         )
         for each in chain(*beside)

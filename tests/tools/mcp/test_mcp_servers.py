@@ -578,6 +578,8 @@ B = {"type": "object", "properties": {"b": {"type": "string"}}}
         ({"anyOf": [A, B], "properties": {"c": {"type": "boolean"}}}, {"a": 3, "c": True}),
         ({"oneOf": [A, {**B, "required": ["b"]}]}, {"a": 3}),
         ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"a": 3}),
+        ({"required": ["a"]}, {"a": 3}),
+        ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"b": 3}),
     ],
 )
 def test_what_a_schema_has_named_elsewhere_is_taken(
