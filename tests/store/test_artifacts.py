@@ -1,5 +1,6 @@
 """Artifacts: kept with their append, their contents read in stretches, gone with a session."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,28 @@ async def test_a_directory_keeps_a_content_once_and_reads_it_in_stretches(tmp_pa
     assert await blobs.read("../acme", "ses_1", SHA256, 3, 4) == b"3456"
     assert await blobs.read("globex", "ses_1", SHA256, 0, 10) is None
     assert len(files(tmp_path)) == 1
+
+
+async def test_a_content_is_durable_with_all_the_folders_on_the_way_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that another process is just keeping, whose folders it has not synced yet."""
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    root = tmp_path / "artifacts"
+
+    await DirectoryBlobs(root).put("acme", "ses_1", SHA256, b"one")
+    first, synced[:] = list(synced), []
+    await DirectoryBlobs(root).put("acme", "ses_1", SHA256, b"one")
+
+    (place,) = root.rglob(SHA256)
+    assert first[0].startswith(f"{place}.")
+    assert first[1:] == [str(place.parent), str(place.parent.parent), str(root), str(tmp_path)]
+    assert synced == first[1:-1]
 
 
 async def test_a_directory_forgets_a_session_as_a_whole(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ class DirectoryBlobs:
 
     async def put(self, tenant: str, session_id: str, sha256: str, content: bytes) -> None:
         """Write the file beside its place and then move it there."""
-        await asyncio.to_thread(_write, self._folder(tenant, session_id) / sha256, content)
+        folder = self._folder(tenant, session_id)
+        await asyncio.to_thread(_keep, self._root, folder, sha256, content)
 
     async def read(
         self, tenant: str, session_id: str, sha256: str, start: int, length: int
@@ -60,10 +61,19 @@ class DirectoryBlobs:
         return self._root / hashlib.sha256(tenant.encode()).hexdigest()[:32] / session_id
 
 
+def _keep(root: Path, folder: Path, name: str, content: bytes) -> None:
+    """Have a file in a folder below `root`, durably, whoever has made them or is just at it."""
+    last = root if root.exists() else root.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / name).exists():
+        _write(folder / name, content)
+    for each in (folder, *folder.parents):
+        _sync_folder(each)
+        if each == last:
+            break
+
+
 def _write(place: Path, content: bytes) -> None:
-    if place.exists():
-        return
-    place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
     try:
         with beside.open("xb") as file:
@@ -74,11 +84,10 @@ def _write(place: Path, content: bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    _sync_folder(place.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, not only what it names."""
+    """Make the names in it durable, not only what they name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
