@@ -103,6 +103,34 @@ def test_nothing_is_left_behind_by_writing(use: Callable[..., Any], root: Path) 
     assert os.listdir(root / "notes") == ["today.txt"]  # noqa: PTH208 - names are what counts
 
 
+def test_who_may_use_a_file_stays_as_it_was(use: Callable[..., Any], root: Path) -> None:
+    written = root / "notes" / "today.txt"
+    written.chmod(0o600)
+
+    use("write_file", "notes/today.txt", "rain")
+
+    assert written.read_text() == "rain"
+    assert written.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_written_is_durable_with_the_folders_that_were_made_for_it(
+    use: Callable[..., Any], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    use("write_file", "plans/year/trees.txt", "plant two")
+
+    *folders, draft, last = synced
+    assert folders == [root, root / "plans"]
+    assert draft.name.endswith(".draft")
+    assert draft.parent == last == root / "plans" / "year"
+
+
 def test_reading_repeats_and_writing_may_be_repeated(root: Path) -> None:
     effects = {tool.name: tool.effect for tool in file_tools(root)}
 

@@ -20,6 +20,7 @@ Inside = Annotated[str, "A path inside the folder, such as notes/today.txt"]
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a pipe would wait for whoever writes into it.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MODE = 0o644
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -87,6 +88,7 @@ def _opened(root: Path, parts: list[str], *, make: bool = False) -> Iterator[int
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=folder)
+                    os.fsync(folder)
             below = os.open(part, _DIRECTORY, dir_fd=folder)
             os.close(folder)
             folder = below
@@ -113,19 +115,36 @@ def _read(folder: int, name: str) -> str:
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
-    """Put a whole file in the place of the old one: nobody ever reads half of it."""
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise ToolError(f"{name} is no file, and nothing else is written over")
+    """Put a whole file in the place of the old one, durably: nobody ever reads half of it.
+
+    Who may use the old one may use the new one, and nobody else.
+    """
+    kept = _mode(folder, name)
     draft = f".{secrets.token_hex(8)}.draft"
-    file = os.open(draft, _WRITE, 0o644, dir_fd=folder)
+    file = os.open(draft, _WRITE, _MODE if kept is None else 0, dir_fd=folder)
     try:
         with os.fdopen(file, "wb") as opened:
+            if kept is not None:
+                os.fchmod(file, kept)
             opened.write(data)
+            opened.flush()
+            os.fsync(file)
         os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         os.unlink(draft, dir_fd=folder)
         raise
+    os.fsync(folder)
+
+
+def _mode(folder: int, name: str) -> int | None:
+    """Return who may use the file, None without one. Raises `ToolError` for what is no file."""
+    try:
+        told = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(told.st_mode):
+        raise ToolError(f"{name} is no file, and nothing else is written over")
+    return told.st_mode & 0o777
 
 
 def _entry(folder: int, name: str) -> dict[str, Json]:
