@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.guardrails.escapes import Unescaping
+from milepost.guardrails.escapes import Unescaping, written
 
 
 def unescaped(*pieces: str) -> str:
@@ -48,3 +48,27 @@ def test_the_text_means_what_it_meant_however_it_is_cut(said: str, length: int) 
 
     assert json.loads(read) == {said: said}
     assert read == unescaped(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (r'"a\nb\u000Ac\td\r\f\b\u0007"', '"a\nb\nc\td\r\f\b\x07"'),
+        (r'"\\n \" \u0022 \u005c"', r'"\\n \" \u0022 \u005c"'),
+        ('{\n\t"a": 1\r\n}', '{\x1c\x1e"a": 1\x1d\x1c}'),
+        (r'"\u001c"', r'"\u001c"'),
+    ],
+)
+def test_what_lays_a_text_out_is_told_from_what_stands_in_it(text: str, read: str) -> None:
+    reading = Unescaping(controls=True)
+
+    assert "".join((*map(reading.feed, text), reading.finish())) == read
+    assert json.loads(written(read)) == json.loads(text)
+
+
+@given(st.text(), st.integers(min_value=0, max_value=2))
+def test_what_was_read_is_written_as_it_was(said: str, indent: int) -> None:
+    text = json.dumps({said: said}, indent=indent, ensure_ascii=False)
+    reading = Unescaping(controls=True)
+
+    assert json.loads(written(reading.feed(text) + reading.finish())) == {said: said}

@@ -29,7 +29,10 @@ FINDERS: dict[str, Callable[[], Finder]] = {
     "short": lambda: TooShort(min_words=2),
 }
 REWRITTEN = {"pii", "topics", "regex", "open regex", "long"}
-TEXTS = in_pieces(MAIL, CARD, ORDER, "Acme", "new york", "key-12", "key-", "<", ">", "é 7")
+ESCAPES = (r"\n", r"\u0009", r"\\", '"')
+TEXTS = in_pieces(
+    MAIL, CARD, ORDER, "Acme", "new york", "key-12", "key-", "<", ">", "é 7", *ESCAPES
+)
 
 
 @st.composite
@@ -43,7 +46,7 @@ def chains(draw: st.DrawFn) -> list[TextRail]:
     ]
 
 
-@given(chains(), TEXTS)
+@given(chains() | chains().map(lambda rails: [rail.in_json() for rail in rails]), TEXTS)
 def test_what_is_shown_is_always_the_beginning_of_what_goes_on_in_the_end(
     rails: list[TextRail], drawn: tuple[str, list[str]]
 ) -> None:

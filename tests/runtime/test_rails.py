@@ -322,6 +322,27 @@ async def test_no_escape_hides_what_a_structured_answer_says(
     assert ended.output.text.startswith(guarded.shown["message.delta"])
 
 
+@pytest.mark.parametrize("blank", [r"\n", r"\t", r"\u000a", r"\r\n", r"\f"])
+@pytest.mark.parametrize("secret", [MAIL, "+49 30 12345678", "sk-abcdefghijklmnop1234"])
+@pytest.mark.parametrize("hold", [False, True])
+async def test_what_begins_a_line_of_a_structured_answer_is_found_and_the_answer_is_still_one(
+    guarded: Guarded, blank: str, secret: str, *, hold: bool
+) -> None:
+    text = f'{{\n\t"note": "Dear{blank}{secret}"\n}}'
+    model = Scripted([replying(*map(TextDelta, text))])
+    rails = Guardrails(output=(PiiRail(),), hold_output=hold)
+    wanted = StructuredOutput({"type": "object"})
+
+    run_id = await guarded.driven(model, rails, response_format=wanted)
+
+    [ended] = await guarded.log(run_id, RunCompleted)
+    [note] = ended.output.parsed.values()
+    assert note.split() in (["Dear", "[email]"], ["Dear", "[phone]"], ["Dear", "[secret]"])
+    assert note.removeprefix("Dear")[0].isspace()
+    assert ended.output.text.startswith('{\n\t"note": "Dear\\')
+    assert ended.output.text.startswith(guarded.shown.get("message.delta", ""))
+
+
 async def test_held_output_is_shown_only_at_its_end_and_a_blocked_one_not_at_all(
     guarded: Guarded,
 ) -> None:

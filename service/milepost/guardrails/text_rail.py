@@ -6,6 +6,7 @@ from milepost.core.guardrails import Action, OnError
 from milepost.core.json import Json
 from milepost.core.state import told
 from milepost.guardrails.finds import Finder, Passing
+from milepost.guardrails.in_json import PassingJson
 from milepost.guardrails.strings import changed
 from milepost.guardrails.verdicts import PASS, Block, Rewrite, Subject, Verdict, Warn
 
@@ -15,11 +16,18 @@ class TextRail:
 
     on_error: OnError = "block"
 
-    def __init__(self, name: str, finder: Finder, action: Action) -> None:
+    def __init__(
+        self, name: str, finder: Finder, action: Action, *, reads_json: bool = False
+    ) -> None:
         self.name = name
         self.action = action
         self.demands = finder.demands
         self._finder = finder
+        self._reads_json = reads_json
+
+    def in_json(self) -> "TextRail":
+        """Return the rail for texts in JSON, which it reads as whoever parses them will."""
+        return TextRail(self.name, self._finder, self.action, reads_json=True)
 
     async def check(self, subject: Subject) -> Verdict:
         """Judge the subject's value."""
@@ -41,7 +49,8 @@ class TextRail:
 
     def passing(self) -> Passing:
         """Return the way of one text past this rail."""
-        return Passing(self._finder, self.action)
+        made = PassingJson if self._reads_json else Passing
+        return made(self._finder, self.action)
 
 
 def _verdict(action: Action, found: Counter[str], result: Json) -> Verdict:

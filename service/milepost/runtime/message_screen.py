@@ -61,7 +61,8 @@ class MessageScreen:
         is_json: bool = False,
     ) -> None:
         beside = [post for post in seen if not post.form]
-        self._text = _Passing(seen, subject, on_failed, hold=hold)
+        said = [*map(_in_json, seen)] if is_json else seen
+        self._text = _Passing(said, subject, on_failed, hold=hold)
         self._thought = _Passing(beside, subject, on_failed, hold=hold)
         self._unescaping = Unescaping() if is_json else None
 
@@ -91,6 +92,11 @@ class MessageScreen:
             # It may hold what the words were rid of, and belongs to none but the old ones.
             shown = replace(shown, sealed=())
         return shown, triggers
+
+
+def _in_json(post: Post) -> Post:
+    rail = post.rail
+    return replace(post, rail=rail.in_json()) if isinstance(rail, TextRail) else post
 
 
 def _words_of(reply: Reply) -> tuple[str, str]:
