@@ -33,7 +33,8 @@ _SQUEEZED = tuple(
     if pattern.startswith(r"\b")
 )
 
-_BLANKS = re.compile(r"[^\S\n]+|\\n")
+_BLANKS = re.compile(r"[^\S\n]+")
+_LINES_IN_JSON = re.compile(r"(?:\\r)?\\n|\\r")
 _LINES = re.compile(r" ?\n ?")
 _TIES = re.compile(r"\" ?, ?\"|[-_*~|/\\`\"']+")
 _SPACED_OUT = re.compile(r"(?<![^\W_])[^\W_](?:[\s._*~|/-]{1,3}[^\W_](?![^\W_])){7,}")
@@ -58,6 +59,15 @@ def injection_in(text: str, *, decode: bool = False) -> str | None:
 
 
 def _found_in(text: str, *, decode: bool) -> str | None:
+    """Look at a text as it stands, and as lines and words end in it where it is JSON."""
+    why = _found_as_is(text, decode=decode)
+    if why or "\\" not in text:
+        return why
+    unescaped = _LINES_IN_JSON.sub("\n", text).replace("\\t", " ")
+    return None if unescaped == text else _found_as_is(unescaped, decode=decode)
+
+
+def _found_as_is(text: str, *, decode: bool) -> str | None:
     if not text.isascii():
         if _SMUGGLED.search(_FLAG.sub("", text)):
             return "hides text where nobody sees it"
