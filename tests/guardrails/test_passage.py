@@ -95,7 +95,7 @@ async def test_what_is_no_verdict_is_a_failure() -> None:
     past, failed = await taken(Post(silent))
 
     assert past.blocked is not None
-    assert failed == ["one: it answered None, which is no verdict"]
+    assert failed == ["one: it answered a NoneType, which is no verdict"]
 
 
 async def test_a_cancellation_of_whoever_asks_is_no_failure() -> None:

@@ -63,9 +63,9 @@ async def test_a_plain_function_may_return_what_is_to_be_awaited() -> None:
 
 
 async def test_an_answer_that_is_no_verdict_is_an_error() -> None:
-    wrong = FunctionRail("wrong", lambda _: True)  # type: ignore[arg-type,return-value]  # the point
+    wrong = FunctionRail("wrong", lambda asked: asked.text)  # type: ignore[arg-type,return-value]  # the point
 
-    with pytest.raises(TypeError, match="rail 'wrong' answered True"):
+    with pytest.raises(TypeError, match=r"^rail 'wrong' answered a str, which is no verdict$"):
         await wrong.check(SUBJECT)
 
 

@@ -102,7 +102,7 @@ def _fitting(verdict: Verdict, subject: Subject) -> Verdict:
                 raise TypeError(f"at {subject.place} a rail may not put {kinds}")
             return Rewrite(value, clean_text(str(reason)))
         case _:
-            raise TypeError(f"it answered {verdict!r}, which is no verdict")
+            raise TypeError(f"it answered a {type(verdict).__name__}, which is no verdict")
 
 
 def _take(taken: Passage, rail: str, verdict: Verdict) -> None:

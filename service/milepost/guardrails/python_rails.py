@@ -41,7 +41,9 @@ class FunctionRail:
         if answer is None:
             return PASS
         if not isinstance(answer, Verdict):
-            raise TypeError(f"rail {self.name!r} answered {answer!r}, which is no verdict")
+            # Not what it answered: that may be what it was asked, and a log is read by many.
+            kind = type(answer).__name__
+            raise TypeError(f"rail {self.name!r} answered a {kind}, which is no verdict")
         return answer
 
 
