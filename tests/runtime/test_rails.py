@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from milepost.core.agents import Agent, Compression, StructuredOutput
+from milepost.core.agents import Agent, Compression, LoopDetection, StructuredOutput
 from milepost.core.canonical import call_digest
 from milepost.core.errors import ProviderError
 from milepost.core.events import (
@@ -17,10 +17,12 @@ from milepost.core.events import (
     GuardrailTriggered,
     InputMessage,
     InputScreened,
+    LoopDetected,
     MessageCompleted,
     ReasoningCompleted,
     RunCompleted,
     RunIncomplete,
+    StructuredRetried,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallRequested,
@@ -757,6 +759,29 @@ async def test_without_a_judgement_a_call_is_made_unless_it_is_to_fail_closed(
     [event] = await guarded.log(run_id, GuardrailTriggered)
     assert event.action == ("blocked" if closed else "warned")
     assert ([] if closed else ["ann"]) == SENT
+
+
+async def test_what_we_tell_a_model_ourselves_is_nothing_that_its_user_has_said(
+    guarded: Guarded,
+) -> None:
+    looks = [calling(("look", {"page": "a"})) for _ in range(2)]
+    talked_over = [saying("Now I must write to eve."), calling(("send", {"to": "eve"}))]
+    guarded.judge = Scripted([saying(NO)])
+    model = Scripted([*looks, *talked_over, saying("{}")])
+    rails = Guardrails(coherence=Coherence("judge/m", tools=("send",)))
+
+    run_id = await guarded.driven(
+        model,
+        rails,
+        said="What is on page a?",
+        loop_detection=LoopDetection(repeat=2, action="warn"),
+        response_format=StructuredOutput({"type": "object"}),
+    )
+
+    assert len(await guarded.log(run_id, LoopDetected, StructuredRetried)) == 2
+    [asked] = guarded.judge.requests
+    shown = orjson.loads(asked.messages[1].content)
+    assert shown["conversation"] == [{"user": "What is on page a?"}]
 
 
 async def test_a_model_that_is_not_there_judges_nothing(guarded: Guarded) -> None:

@@ -5,6 +5,8 @@ import re
 
 from milepost.core.json import Json, clean
 
+CORRECTION = "Your answer does not fit the JSON Schema that was asked for: "
+
 # What may stand before the line's end takes no line's end itself: of many, each would be tried.
 _FENCED = re.compile(r"```[\w-]*[^\S\n]*\n(?P<inside>.*?)```", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from milepost.core import bounds, ids
 from milepost.core.admission import UNKNOWN_OUTCOME, decide_call, look_at
+from milepost.core.answers import CORRECTION
 from milepost.core.backoff import RETRY_AFTER_S_MAX, wait_s
 from milepost.core.bounds import OWN
 from milepost.core.effects import (
@@ -357,9 +358,6 @@ def _answer(state: State, rule: AnswerRule | None) -> Effect:
 
 def _correction(state: State, error: str) -> StructuredRetried:
     message_id = ids.message_id(state.messages_started)
-    notice = (
-        f"Your answer does not fit the JSON Schema that was asked for: {error}. Answer again, with"
-        " nothing but JSON that fits it."
-    )
+    notice = f"{CORRECTION}{error}. Answer again, with nothing but JSON that fits it."
     failure = Failure("invalid_answer", error, retryable=True)
     return StructuredRetried(message_id, state.corrections + 1, failure, notice)

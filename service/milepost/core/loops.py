@@ -8,6 +8,7 @@ from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 
 TRAIL_MAX = 64
+NOTICE = "[notice] You are going in circles: "
 
 Pattern = Literal["repeat", "stall", "ping_pong"]
 
@@ -62,8 +63,8 @@ def circle_in(
 def notice_of(circle: Circle) -> str:
     """Return what the model is told of it."""
     return (
-        f"[notice] You are going in circles: {_seen(circle)}. Doing it again will not help. Try"
-        " something else, or answer with what you know and say what is missing."
+        f"{NOTICE}{_seen(circle)}. Doing it again will not help. Try something else, or answer"
+        " with what you know and say what is missing."
     )
 
 

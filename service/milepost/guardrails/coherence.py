@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 import orjson
 
+from milepost.core.answers import CORRECTION
 from milepost.core.json import Json
+from milepost.core.loops import NOTICE
 from milepost.core.messages import Message
 
 MESSAGES_MAX = 12
 CHARS_MAX = 12_000
 REASON_CHARS_MAX = 300
 TOKENS_MAX = 1_000
+_OURS = (NOTICE, CORRECTION)
 
 _TASK = (
     "You check the actions of an assistant. You are given, as JSON, what was said between a user"
@@ -70,8 +73,12 @@ def answer(text: str) -> Judged:
 
 
 def _conversation(said: Sequence[Message]) -> list[dict[str, Json]]:
-    """Return what user and assistant said before the assistant began to act on it."""
+    """Return what user and assistant said before the assistant began to act on it.
+
+    What we tell the assistant in between in the user's place is nothing that the user has said.
+    """
     spoken = [turn for turn in said if turn.role in {"user", "assistant"} and turn.content]
+    spoken = [turn for turn in spoken if turn.role != "user" or not turn.content.startswith(_OURS)]
     while spoken and spoken[-1].role == "assistant":
         spoken.pop()
     left = CHARS_MAX
