@@ -464,6 +464,17 @@ async def test_a_call_is_made_with_what_the_rails_made_of_its_arguments(guarded:
     ]
 
 
+async def test_the_message_that_asks_for_a_call_stays_as_the_model_wrote_it(
+    guarded: Guarded,
+) -> None:
+    model = Scripted([calling(("send", {"to": MAIL})), saying("Done.")])
+
+    await guarded.driven(model, Guardrails(tool_arguments=(PiiRail(),)))
+
+    [asked] = [call for message in model.requests[1].messages for call in message.calls]
+    assert asked.arguments == {"to": MAIL}
+
+
 async def test_a_person_is_asked_of_what_the_rails_made_of_a_call(guarded: Guarded) -> None:
     model = Scripted([calling(("send", {"to": MAIL})), saying("Done.")])
     rails = Guardrails(tool_arguments=(PiiRail(),))
