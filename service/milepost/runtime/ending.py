@@ -3,19 +3,30 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import reduce
 
 import orjson
 
 from milepost.core.codec import decode, encode
-from milepost.core.errors import MilepostError
-from milepost.core.events import Event, MessageAborted, MessageStarted, RunCancelled, Terminal
+from milepost.core.errors import MilepostError, NotFoundError
+from milepost.core.events import (
+    Event,
+    MessageAborted,
+    MessageStarted,
+    RunCancelled,
+    Terminal,
+    ToolCallCompleted,
+    ToolCallFailed,
+)
+from milepost.core.guardrails import RailSpec
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve, fold
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime import child_runs
+from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports, ending
 from milepost.runtime.letters import events_of
 from milepost.runtime.settle import closing, in_hand
@@ -26,6 +37,8 @@ from milepost.store.records import Entry, InboxMessage, LogEntry, UsageRow
 from milepost.store.runs import Ending, RunRow, StaleError
 from milepost.store.work import Work
 from milepost.telemetry.spans import SpanFold
+
+_UNSEEN = "[withheld: the run was ended before its guardrails had looked at this]"
 
 
 async def end_run(
@@ -50,7 +63,9 @@ async def end_run(
     head = entries[-1].seq
     past = [event for entry in entries if (event := decode(entry.type, entry.data))]
     now = ports.clock()
-    before, last = _last_events(fold(past), letters, terminal, _asked_last(past), now)
+    state = fold(past)
+    came = await _shown(ports, row, state, _came(state, letters))
+    before, last = _last_events(state, came, terminal, _asked_last(past), now)
     events = [*before, last]
     encoded = [encode(each) for each in events]
     spans, sampled = _cut_off(row, entries, events, now)
@@ -95,9 +110,42 @@ def _found(row: RunRow) -> Work[tuple[list[LogEntry], int, list[InboxMessage]]]:
     return entries, seen, letters
 
 
+def _came(state: State, letters: Sequence[InboxMessage]) -> list[Event]:
+    came: list[Event] = []
+    for letter in letters:
+        came += events_of([letter], reduce(evolve, came, state))
+    return came
+
+
+async def _shown(ports: Ports, row: RunRow, state: State, came: list[Event]) -> list[Event]:
+    """Return what came in without what its agent's guardrails would have had to look at.
+
+    They are where a worker is. What was brought is withheld from the log, and so from later runs.
+    """
+    if not any(isinstance(event, ToolCallCompleted | ToolCallFailed) for event in came):
+        return came
+    try:
+        agent = await Definitions(ports.store).get(row.tenant, row.agent_id, row.agent_version)
+    except NotFoundError:
+        return came  # Nobody knows of any: its definition is not here.
+    rails = agent.guardrails.tool_results if agent.guardrails else ()
+    return [_vetted(event, rails, state) for event in came]
+
+
+def _vetted(event: Event, rails: Sequence[RailSpec], state: State) -> Event:
+    if not isinstance(event, ToolCallCompleted | ToolCallFailed):
+        return event
+    tool = state.calls[event.call_id].call.name
+    if not any(not rail.tools or any(fnmatchcase(tool, g) for g in rail.tools) for rail in rails):
+        return event
+    if isinstance(event, ToolCallCompleted):
+        return replace(event, result=_UNSEEN)
+    return replace(event, error=replace(event.error, message=_UNSEEN))
+
+
 def _last_events(
     state: State,
-    letters: Sequence[InboxMessage],
+    came: Sequence[Event],
     terminal: Callable[[Usage], Terminal],
     model: str,
     now_ms: int,
@@ -106,9 +154,6 @@ def _last_events(
 
     Nobody could stop what was in hand from here: it says so.
     """
-    came: list[Event] = []
-    for letter in letters:
-        came += events_of([letter], reduce(evolve, came, state))
     state = reduce(evolve, came, state)
     event = terminal(state.usage)
     if isinstance(event, RunCancelled):
