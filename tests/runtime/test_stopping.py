@@ -9,6 +9,7 @@ from milepost.core.events import (
     RunCompleted,
     RunExpired,
     RunResumed,
+    ToolCallCompleted,
     ToolCallStarted,
 )
 from milepost.providers.scripted import Scripted, calling, saying
@@ -22,6 +23,8 @@ from tests.runtime.workshop import (
     in_background,
     of,
 )
+
+DEADLINE_MS = 60_000
 
 # --- Ends from outside ---
 
@@ -125,6 +128,32 @@ async def test_a_run_expires_at_its_deadline(shop: Workshop) -> None:
     assert model.closed.is_set()
     assert of(await shop.log(run.id), RunExpired)[0].limit == "deadline"
     assert (await shop.row(run.id)).status == "expired"
+
+
+async def test_what_a_tool_brings_just_as_its_run_expires_is_told(shop: Workshop) -> None:
+    began, release = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def refund() -> str:
+        """Refund."""
+        began.set()
+        await release.wait()
+        return "refunded"
+
+    run = await shop.queue(deadline_ms=shop.clock() + DEADLINE_MS)
+    means = shop.means([calling(("refund", {}))], refund)
+    driven = await shop.driving(await shop.claim(), shop.agent(refund), means)
+
+    async with in_background(driven):
+        await asyncio.wait_for(began.wait(), TIMEOUT_S)
+        shop.clock.ahead_ms = DEADLINE_MS
+        shop.ring(run.id)
+        release.set()  # It is over while the run looks what it was woken for.
+
+    log = await shop.log(run.id)
+    assert [event.type for event in log[-3:]] == ["tool_call.started", "tool_call.completed",
+                                                  "run.expired"]  # fmt: skip
+    assert of(log, ToolCallCompleted)[0].result == "refunded"
 
 
 async def test_a_run_whose_deadline_has_passed_begins_nothing(shop: Workshop) -> None:

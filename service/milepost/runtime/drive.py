@@ -236,20 +236,22 @@ class Drive:
             return await self._commit_alone(happened)
 
     async def _commit_alone(self, happened: list[Stamped]) -> Settlement:
-        """Write an iteration; where a message came in meanwhile, read it and settle anew."""
+        """Write an iteration; where anything came in meanwhile, read it and settle anew."""
         journal = self._journal
-        read_to = None
+        read_to, now = None, 0
         for _ in range(SETTLE_TRIES_MAX):
             read_to = await self._read_inbox(happened, read_to)
             if await self._halt(happened):
                 read_to = await self._read_inbox(happened, read_to)
             await self._look_at_rules(happened)
-            now = self._means.ports.clock()
+            now = max(now, self._means.ports.clock())  # What is over stays over.
             settlement = self._settling.settle(journal.state, happened, now, self._stopped)
             if not settlement.happened and read_to is None:
                 return settlement
             if settlement.change and settlement.change.ends:
-                await self._stop_works()
+                if brought := await self._end_works():
+                    happened += brought
+                    continue
                 await self._learn(settlement)
             try:
                 await journal.append(
@@ -266,6 +268,24 @@ class Drive:
         raise OverloadedError(
             f"run {journal.claim.run_id} gets messages faster than it can read them"
         )
+
+    async def _end_works(self) -> list[Stamped]:
+        """Stop what is in hand of a run that ends; return what came to its own end meanwhile."""
+        works, state = dict(self._works), self._journal.state
+        await self._stop_works()
+        happened = await self._announced() if works else []
+        for task, effect in works.items():
+            happened += self._brought(effect, task, state) or []
+        return happened
+
+    def _brought(
+        self, effect: Call, task: asyncio.Task[list[Event]], state: State
+    ) -> list[Stamped] | None:
+        """Return what came of work that was to be stopped, None if it was or is still at it."""
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        events = self._stops.stopped(_news(effect, task.result(), state), state)
+        return self._journal.stamp(*events)
 
     async def _learn(self, settlement: Settlement) -> None:
         """Add to a run's end what it leaves for memory; what says so stands right before it."""
@@ -295,9 +315,8 @@ class Drive:
         over, _ = await asyncio.gather(self._call_off(state), self._stop_works())
         happened += await self._announced()
         for task, effect in works.items():
-            if task.done() and not task.cancelled() and task.exception() is None:
-                events = self._stops.stopped(_news(effect, task.result(), state), state)
-                happened += self._journal.stamp(*events)
+            if (brought := self._brought(effect, task, state)) is not None:
+                happened += brought
             elif told := self._told_of(effect, task, over_ms.get(task, clock())):
                 self._stopped[told.id] = told
         for call in state.calls.values():
