@@ -187,6 +187,29 @@ async def cutting_itself_off(engine: Engine) -> None:
         await opened.commit()
 
 
+async def test_statements_that_are_asked_for_at_once_are_run_one_after_another(
+    shelf: Engine,
+) -> None:
+    async with shelf.transaction(LIMIT_S) as opened:
+        asked = [
+            opened.execute(f"SELECT {number} AS n WHERE 1 < :b", {"b": 2}) for number in range(5)
+        ]
+        found = await asyncio.wait_for(asyncio.gather(*asked), LIMIT_S)
+
+    assert found == [[{"n": number}] for number in range(5)]
+
+
+async def test_a_statement_that_nobody_waits_for_is_done_before_the_commit(shelf: Engine) -> None:
+    async with shelf.transaction(LIMIT_S) as opened:
+        putting = asyncio.create_task(opened.execute(PUT, {"name": "nails", "amount": 7}))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(opened.work(_runs()), LIMIT_S)
+        await opened.commit()
+
+    assert await putting == []
+    assert await many(shelf) == 1
+
+
 async def test_what_is_appended_in_it_is_fenced_as_anywhere(shelf: Engine) -> None:
     item = Append("run_1", "acme", "ses_1", 1, 2, "apd_1", (Entry("custom", 1, "{}"),), 0)
 

@@ -1,5 +1,6 @@
 """A transaction in Postgres that stays open, on a connection of its own meanwhile."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -42,6 +43,8 @@ class PostgresTransaction:
         self._values = (limit_ms, limit_ms, LOCK_TIMEOUT)
         self._run = run
         self._translated = translated
+        # A tool may ask for statements at once, and a connection waits for one answer at a time.
+        self._turn = asyncio.Lock()
 
     async def begin(self) -> None:
         """Begin it, with settings that end with it."""
@@ -56,7 +59,7 @@ class PostgresTransaction:
         written, values = rendered(sql, parameters, _DIALECT)
         try:
             # A pipeline takes one statement at a time, so that no COMMIT hides behind another.
-            async with self._connection.pipeline():
+            async with self._turn, self._connection.pipeline():
                 cursor = await self._connection.execute(written.encode(), values)
             if cursor.description is None:
                 return []
@@ -68,20 +71,23 @@ class PostgresTransaction:
     async def work(self, work: Work[T]) -> T:
         """Do work of the store's own within it."""
         with self._translated():
-            result: T = await self._run(self._connection, work)
+            async with self._turn:
+                result: T = await self._run(self._connection, work)
             return result
 
     async def commit(self) -> None:
         """Make all of it durable."""
         with self._translated():
-            await self._connection.execute(b"COMMIT")
+            async with self._turn:
+                await self._connection.execute(b"COMMIT")
             if self._connection.info.transaction_status is not TransactionStatus.IDLE:
                 raise psycopg.OperationalError("the COMMIT was not answered")
 
     async def leave(self) -> None:
         """Roll back what was not committed."""
         connection = self._connection
-        del connection.answer_s  # so that it is its class' again
-        if connection.closed or connection.info.transaction_status is TransactionStatus.IDLE:
-            return
-        await connection.execute(b"ROLLBACK")
+        async with self._turn:
+            del connection.answer_s  # so that it is its class' again
+            if connection.closed or connection.info.transaction_status is TransactionStatus.IDLE:
+                return
+            await connection.execute(b"ROLLBACK")
