@@ -165,6 +165,22 @@ async def test_more_rows_than_anybody_should_hold_are_refused(
             await opened.execute(three, {})
 
 
+async def test_what_is_refused_only_as_it_is_committed_says_so(shelf: Engine) -> None:
+    if shelf.dialect == "sqlite":
+        pytest.skip("no row waits there until the commit to be unlike others")
+    async with shelf.transaction(LIMIT_S) as opened:
+        await opened.execute("ALTER TABLE shelf ADD UNIQUE (amount) INITIALLY DEFERRED", {})
+        await opened.commit()
+
+    async with shelf.transaction(LIMIT_S) as opened:
+        await opened.execute(PUT, {"name": "nails", "amount": 7})
+        await opened.execute(PUT, {"name": "screws", "amount": 7})
+        with pytest.raises(StatementRefusedError, match="refused the commit"):
+            await opened.commit()
+
+    assert await many(shelf) == 0
+
+
 async def test_a_connection_that_breaks_before_the_commit_says_that_nobody_knows(
     shelf: Engine,
 ) -> None:

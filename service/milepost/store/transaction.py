@@ -45,7 +45,10 @@ class OpenTransaction(Protocol):
         """Do work of the store's own within it."""
 
     async def commit(self) -> None:
-        """Make all of it durable. Raises `DatabaseUnavailableError` where nobody knows if it is."""
+        """Make all of it durable. Raises `DatabaseUnavailableError` where nobody knows if it is.
+
+        Raises `StatementRefusedError` for a constraint that is looked at only now: then it is not.
+        """
 
 
 def rendered(

@@ -79,9 +79,15 @@ class PostgresTransaction:
         """Make all of it durable."""
         with self._translated():
             async with self._turn:
-                await self._connection.execute(b"COMMIT")
+                await self._commit()
             if self._connection.info.transaction_status is not TransactionStatus.IDLE:
                 raise psycopg.OperationalError("the COMMIT was not answered")
+
+    async def _commit(self) -> None:
+        try:
+            await self._connection.execute(b"COMMIT")
+        except psycopg.IntegrityError as error:  # What a tool's own tables have put off until now.
+            raise StatementRefusedError(f"the database refused the commit: {error}") from error
 
     async def leave(self) -> None:
         """Roll back what was not committed."""
