@@ -110,6 +110,37 @@ async def test_a_rollback_leaves_what_is_prepared(connection: Connection) -> Non
     assert await ask(connection, "BEGIN", "SELECT 1", "ROLLBACK") == [[], [(1,)], []]
 
 
+async def test_a_session_that_lost_what_is_prepared_is_given_up(connection: Connection) -> None:
+    await ask(connection, "BEGIN", "SELECT 1", "COMMIT")
+    await connection.execute(b"DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+
+    with pytest.raises(psycopg.OperationalError, match="of no use"):
+        await ask(connection, "BEGIN")
+
+    assert connection.closed
+
+
+async def test_a_session_whose_rows_are_of_another_kind_now_is_given_up(
+    connection: Connection,
+) -> None:
+    await ask(connection, "CREATE TEMPORARY TABLE here (a INTEGER)", "SELECT a FROM here")
+    await connection.execute(b"ALTER TABLE here ALTER COLUMN a TYPE BIGINT")
+
+    with pytest.raises(psycopg.OperationalError, match="of no use"):
+        await ask(connection, "SELECT a FROM here")
+
+    assert connection.closed
+
+
+async def test_what_the_server_cannot_do_is_told_and_the_session_goes_on(
+    connection: Connection,
+) -> None:
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        await ask(connection, "SELECT * FROM elsewhere.information_schema.tables")
+
+    assert await ask(connection, "SELECT 2") == [[(2,)]]
+
+
 async def test_a_session_keeps_the_statements_that_were_used_last(connection: Connection) -> None:
     often = "SELECT 'often'"
     for number in range(NAMES_MAX):

@@ -56,8 +56,27 @@ async def exchange(connection: Connection, statements: Sequence[Written]) -> lis
         results = await connection.wait(_received(pgconn))
     finally:
         await _leave(connection)
-    answers = _answers(connection.prepared, transformer, asked, results)
+    try:
+        answers = _answers(connection.prepared, transformer, asked, results)
+    except psycopg.Error as error:
+        if _is_stale(error):
+            await connection.close()
+            told = f"what was prepared is of no use any more: {error}"
+            raise psycopg.OperationalError(told) from error
+        raise
     return answers[: len(statements)]
+
+
+def _is_stale(error: psycopg.Error) -> bool:
+    """Say whether a name stands for nothing now, or for rows of another kind than it did.
+
+    Some function may have dropped what is prepared, or a table's columns have changed. Nothing else
+    tells the latter from what Postgres cannot do, but the place where it is found.
+    """
+    return isinstance(error, psycopg.errors.InvalidSqlStatementName) or (
+        isinstance(error, psycopg.errors.FeatureNotSupported)
+        and error.diag.source_function == "RevalidateCachedQuery"
+    )
 
 
 def _dumped(transformer: abc.Transformer, statement: Written) -> _Asked:
