@@ -199,12 +199,36 @@ async def test_who_is_interrupted_leaves_no_answers_to_the_next(connection: Conn
     assert await ask(connection, "SELECT 4") == [[(4,)]]
 
 
+async def test_who_is_interrupted_while_sending_has_a_session_that_goes_on(
+    connection: Connection,
+) -> None:
+    asked = asyncio.ensure_future(
+        exchange(connection, [("SELECT length(%(a)s::VARCHAR)", {"a": "x" * MUCH})] * 2)
+    )
+    while connection.info.transaction_status is not TransactionStatus.ACTIVE:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+
+    assert await ask(connection, "SELECT 4") == [[(4,)]]
+
+
+async def test_a_copy_is_refused_and_its_session_given_up(connection: Connection) -> None:
+    with pytest.raises(psycopg.NotSupportedError, match="COPY"):
+        await ask(connection, "COPY (SELECT 1) TO STDOUT")
+
+    assert connection.closed
+
+
 @asynccontextmanager
 async def raving(url: str, nonsense: bytes) -> AsyncIterator[tuple[str, asyncio.Event]]:
     """Give the URL of a server that answers as the one at `url` does, until it goes mad."""
     parts, mad = urlsplit(url), asyncio.Event()
+    serving = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
         there_reader, there_writer = await asyncio.open_connection(parts.hostname, parts.port)
         answering = asyncio.create_task(answer(there_reader, writer))
         while piece := await reader.read(65_536):
@@ -213,8 +237,9 @@ async def raving(url: str, nonsense: bytes) -> AsyncIterator[tuple[str, asyncio.
             else:
                 there_writer.write(piece)
         answering.cancel()
-        there_writer.close()
-        writer.close()
+        for each in (there_writer, writer):
+            each.close()
+            await each.wait_closed()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(65_536):
@@ -223,18 +248,23 @@ async def raving(url: str, nonsense: bytes) -> AsyncIterator[tuple[str, asyncio.
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         yield parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}").geturl(), mad
+        await asyncio.gather(*filter(None, serving))
 
 
+TOO_SHORT = b"T\x00\x00\x00\x01"  # A message counts the four bytes of its length.
+NO_ANSWERS = b"Z\x00\x00\x00\x05I"
+
+
+@pytest.mark.parametrize("nonsense", [TOO_SHORT, NO_ANSWERS])
 async def test_who_is_answered_nonsense_does_not_wait_for_sense(
-    postgres_address: PostgresAddress,
+    postgres_address: PostgresAddress, nonsense: bytes
 ) -> None:
-    too_short = b"T\x00\x00\x00\x01"  # A message counts the four bytes of its length.
-    async with raving(postgres_address.url, too_short) as (url, mad):
+    async with raving(postgres_address.url, nonsense) as (url, mad):
         connection = await Connection.connect(**parameters(url))
         mad.set()
 
         with pytest.raises(psycopg.OperationalError):
             await ask(connection, "SELECT 1", "SELECT 2")
 
-        assert connection.broken
+        assert connection.closed
         await connection.close()

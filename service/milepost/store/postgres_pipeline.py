@@ -23,6 +23,8 @@ from milepost.store.prepared import Prepared
 from milepost.store.work import Rows
 
 _TEXTS_MAX = 1_024
+# libpq gives such a result again and again, until somebody copies.
+_COPYING = (ExecStatus.COPY_IN, ExecStatus.COPY_OUT, ExecStatus.COPY_BOTH)
 _PLACEHOLDER = re.compile(r"%(?:\((\w+)\)s|%)")
 
 Written = tuple[str, Mapping[str, Any]]
@@ -140,6 +142,8 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
                 _require_life(pgconn)
             elif result.status == ExecStatus.PIPELINE_SYNC:
                 break
+            elif result.status in _COPYING:
+                raise psycopg.NotSupportedError("COPY shares no round trip")
             else:
                 results.append(result)
     except psycopg.OperationalError:
@@ -151,7 +155,8 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
 def _flushed(pgconn: PGconn) -> PQGen[None]:
     while pgconn.flush():
         # A server that waits until its answers are read takes in nothing more.
-        if (yield Wait.RW) & Ready.R:
+        ready = yield Wait.RW  # None where the wait begins anew, since it was interrupted
+        if ready and ready & Ready.R:
             pgconn.consume_input()
 
 
@@ -178,23 +183,24 @@ def _answers(
     left = iter(results)
     for text, _, name, is_new in asked:
         if is_new:
-            _require_success(transformer, next(left))
+            _successful(transformer, next(left, None))
             prepared.keep(text, name)
-        answers.append(_rows(transformer, next(left)))
+        answers.append(_rows(transformer, _successful(transformer, next(left, None))))
     return answers
 
 
 def _rows(transformer: abc.Transformer, result: PGresult) -> Rows:
-    _require_success(transformer, result)
     if not result.ntuples:
         return []
     transformer.set_pgresult(result)
     return transformer.load_rows(0, result.ntuples, tuple)
 
 
-def _require_success(transformer: abc.Transformer, result: PGresult) -> None:
+def _successful(transformer: abc.Transformer, result: PGresult | None) -> PGresult:
+    if result is None:
+        raise psycopg.OperationalError("the server left out an answer")
     if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        return
+        return result
     error = error_from_result(result, transformer.encoding)
     if error.sqlstate is None:  # It was not the server who said so, but libpq of a lost connection.
         raise psycopg.OperationalError(str(error))
