@@ -200,6 +200,20 @@ async def test_a_memory_is_forgotten(client: httpx2.AsyncClient) -> None:
     assert "tea" not in orjson.dumps(acts).decode()
 
 
+async def test_who_forgets_all_that_is_known_about_a_user_is_written_down(
+    client: httpx2.AsyncClient,
+) -> None:
+    for number in range(2):
+        await made(client, "/v1/memories", {**TEA, "content": f"fact {number}"})
+
+    for _ in range(2):  # The second time there is nothing to forget, and nothing to tell.
+        await client.request("DELETE", "/v1/memories?user=ann")
+
+    [act] = (await client.get("/v1/audit?action=memories.erased")).json()["data"]
+    assert (act["actor"], act["target"]) == ("local", "memories")
+    assert act["details"] == {"user": "ann", "deleted": 2}
+
+
 async def test_all_that_is_known_about_a_user_is_exported_and_erased(
     client: httpx2.AsyncClient,
 ) -> None:

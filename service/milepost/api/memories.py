@@ -230,9 +230,7 @@ class Memories:
         user = _user(request)
         principal.acting_as(user)
         deleted = 0
-        while part := await self._ports.store.write(
-            memories.delete_of_user(principal.tenant, user)
-        ):
+        while part := await self._ports.store.write(self._erased(principal, user)):
             deleted += part
             if part < DELETE_MAX:
                 break
@@ -306,6 +304,16 @@ class Memories:
         act = self._act("memory.created", principal, row.id, row.scope, row.kind)
         yield from audit.add(act)
         return row
+
+    def _erased(self, principal: Principal, user: str) -> Work[int]:
+        """Forget a part of what is known about the user, and write down who did."""
+        deleted = yield from memories.delete_of_user(principal.tenant, user)
+        if deleted:
+            # The user stands where an erasure takes names out of.
+            details = {"user": user, "deleted": deleted}
+            act = act_of(self._ports, principal, "memories.erased", "memories", details)
+            yield from audit.add(act)
+        return deleted
 
     def _act(
         self, action: str, principal: Principal, memory_id: str, scope: str, kind: str
