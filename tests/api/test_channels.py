@@ -5,9 +5,13 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
 
 from milepost.core.pending import IGNORED_S
 from milepost.live.frames import rfc3339
@@ -16,6 +20,7 @@ from tests.api.asking import events
 from tests.api.chatting import AGENT, Chat, chatting, shop
 from tests.api.making import made, refusal
 from tests.api.serving import KeyedService
+from tests.contract import CONTRACT
 from tests.stubs.directed_model import directed_model
 
 LONG_AGO_MS = 1_000
@@ -112,6 +117,32 @@ async def test_dc3_the_record_says_who_confirmed_what_when_and_what_read_it(chat
     assert row.digest.startswith("sha256:")
     audit = (await chat.client.get("/v1/audit?action=pending_action.confirmed")).json()["data"]
     assert [act["details"]["args"] for act in audit] == [{"order": "A1", "cents": 100}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "action"),
+    [
+        ("refund", "yes", "pending_action.confirmed"),
+        ("refund", "no", "pending_action.cancelled"),
+        ("refund", "what is the weather?", "pending_action.superseded"),
+        ("fly", "yes", "pending_action.consumed"),
+    ],
+)
+async def test_dc3_the_contract_names_what_the_audit_trail_has_of_an_answer(
+    chat: Chat, kind: str, answer: str, action: str
+) -> None:
+    await chat.call("put_off", kind=kind, args={"order": "A1", "cents": 1})
+    await chat.say(answer)
+
+    acts = (await chat.client.get("/v1/audit")).json()["data"]
+
+    schema = {"$ref": "urn:contract#/components/schemas/Act"}
+    registry: Registry[Any] = Registry().with_resource(
+        "urn:contract", DRAFT202012.create_resource(CONTRACT)
+    )
+    assert action in {act["action"] for act in acts}
+    for act in acts:
+        Draft202012Validator(schema, registry=registry).validate(act)
 
 
 async def test_dc4_an_answer_has_sixty_seconds_unless_the_tool_says_otherwise(chat: Chat) -> None:
