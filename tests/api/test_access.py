@@ -1,6 +1,8 @@
 """Who may call what: keys, their scopes, and on whose behalf."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import TypeVar
 
 import httpx2
 import pytest
@@ -18,26 +20,37 @@ from milepost.runtime.credentials import (
     revoke,
 )
 from milepost.store.address import parse_address
+from milepost.store.engine import Engine
 from milepost.store.migrate import migrate
 from milepost.store.opening import open_engine
 from milepost.store.store import Store
+from milepost.store.work import Work
 from tests.api.making import made, refusal
 from tests.api.serving import KeyedService
 from tests.api.surface import NOTHING, SURFACE, call
 from tests.telemetry.spoken import spoken
 
+R = TypeVar("R")
+
 NOW_MS = 1_700_000_000_000
 SPEC = KeySpec(name="ci", scopes=["runs:read"], subject="robot", expires_days=1)
+FOREVER = SPEC.model_copy(update={"expires_days": None})
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    """A store without a service."""
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """A database without a service."""
     address = parse_address(database_url)
     migrate(address)
     engine = await open_engine(address, pool_max=2)
-    yield Store(engine)
+    yield engine
     await engine.close()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    """A store without a service."""
+    return Store(engine)
 
 
 async def issued(store: Store, *, now_ms: int, spec: KeySpec = SPEC) -> str:
@@ -155,6 +168,52 @@ async def test_a_key_revoked_elsewhere_is_known_for_ten_seconds_at_most(store: S
     now_ms[0] += 9_999
     await access.admit(bearing(key))
     now_ms[0] += 1
+
+    with pytest.raises(UnauthorizedError):
+        await access.admit(bearing(key))
+
+
+async def test_a_key_revoked_elsewhere_is_not_known_for_longer_when_the_clock_is_set_back(
+    store: Store,
+) -> None:
+    now_ms = [NOW_MS]
+    access = KeyAccess(store, lambda: now_ms[0])
+    key = await issued(store, now_ms=NOW_MS, spec=FOREVER)
+    await access.admit(bearing(key))
+    await store.write(revoke("acme", "key_1", actor="test", act_id="aud_2", now_ms=NOW_MS))
+
+    now_ms[0] -= 3_600_000
+
+    with pytest.raises(UnauthorizedError):
+        await access.admit(bearing(key))
+
+
+class SlowToAnswer(Store):
+    """A store whose answers take their way while something else happens."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.asked, self.arrives = asyncio.Event(), asyncio.Event()
+
+    async def read(self, work: Work[R]) -> R:
+        found = await super().read(work)
+        self.asked.set()
+        await self.arrives.wait()
+        return found
+
+
+async def test_a_key_that_is_revoked_while_it_is_looked_up_is_refused_from_the_next_request_on(
+    engine: Engine,
+) -> None:
+    store = SlowToAnswer(engine)
+    access = KeyAccess(store, lambda: NOW_MS)
+    key = await issued(store, now_ms=NOW_MS, spec=FOREVER)
+    under_way = asyncio.create_task(access.admit(bearing(key)))
+    await store.asked.wait()
+    await store.write(revoke("acme", "key_1", actor="test", act_id="aud_2", now_ms=NOW_MS))
+    access.forget()
+    store.arrives.set()
+    await under_way
 
     with pytest.raises(UnauthorizedError):
         await access.admit(bearing(key))
@@ -278,7 +337,6 @@ def closing(store: Store, now_ms: list[int]) -> OpenUntilKeyed:
 
 
 HERE = {b"host": b"localhost:8000"}
-FOREVER = SPEC.model_copy(update={"expires_days": None})
 
 
 async def test_a_key_closes_a_running_service_within_ten_seconds_and_for_good(
@@ -296,6 +354,17 @@ async def test_a_key_closes_a_running_service_within_ten_seconds_and_for_good(
     await store.write(revoke("acme", "key_1", actor="test", act_id="aud_2", now_ms=NOW_MS))
     closing.forget()
     now_ms[0] += 10_000
+    with pytest.raises(UnauthorizedError):
+        await closing.admit(HERE)
+
+
+async def test_a_clock_that_is_set_back_keeps_no_service_open(
+    store: Store, closing: OpenUntilKeyed, now_ms: list[int]
+) -> None:
+    await issued(store, now_ms=NOW_MS, spec=FOREVER)
+
+    now_ms[0] -= 3_600_000
+
     with pytest.raises(UnauthorizedError):
         await closing.admit(HERE)
 

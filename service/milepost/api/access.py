@@ -1,6 +1,5 @@
 """Who calls, for which tenant, and with which rights."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +9,7 @@ import orjson
 from milepost.core.errors import ForbiddenError, UnauthorizedError
 from milepost.runtime.clock import Clock
 from milepost.runtime.credentials import SCOPES, Scope, key_hash
+from milepost.runtime.recent import Recent
 from milepost.store import keys
 from milepost.store.store import Store
 from milepost.telemetry.logs import logger
@@ -111,8 +111,9 @@ class KeyAccess:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._clock = clock
-        self._remembered: OrderedDict[str, tuple[int, Principal]] = OrderedDict()
+        self._remembered: Recent[str, Principal] = Recent(
+            self._read, clock=clock, fresh_ms=REMEMBERED_S * 1000, known_max=REMEMBERED_MAX
+        )
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return whose key this is; a revoked key is refused within ten seconds."""
@@ -121,30 +122,21 @@ class KeyAccess:
             raise UnauthorizedError(
                 "no API key was sent; send Authorization: Bearer mp_...", code="missing_key"
             )
-        return await self._known(key_hash(key.strip()))
+        return await self._remembered.of(key_hash(key.strip()))
 
     def forget(self) -> None:
         """Ask the store about every key anew."""
-        self._remembered.clear()
+        self._remembered.forget_where(lambda _: True)
 
-    async def _known(self, hashed: str) -> Principal:
-        now = self._clock()
-        known = self._remembered.get(hashed)
-        if known and now - known[0] < REMEMBERED_S * 1000:
-            return known[1]
+    async def _read(self, hashed: str) -> Principal:
         row = await self._store.read(keys.by_hash(hashed))
         if row is None:
-            self._remembered.pop(hashed, None)
             raise UnauthorizedError(
                 "this API key is not known, or no longer valid", code="invalid_key"
             )
-        principal = Principal(
+        return Principal(
             row.tenant, row.id, row.name, frozenset(orjson.loads(row.scopes)), row.subject
         )
-        self._remembered[hashed] = (now, principal)
-        if len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
-        return principal
 
 
 class OpenUntilKeyed:
@@ -182,7 +174,8 @@ class OpenUntilKeyed:
 
     async def _look(self) -> None:
         now = self._clock()
-        if now - self._looked_ms < LOOK_S * 1000:
+        # Clocks are set back at times: a look in the future says nothing.
+        if 0 <= now - self._looked_ms < LOOK_S * 1000:
             return
         self._looked_ms = now
         if await self._store.read(keys.exist()) and self._is_open:
