@@ -295,6 +295,22 @@ async def test_a_repeated_request_makes_one_agent(client: httpx2.AsyncClient) ->
     assert "idempotency-replayed" not in first.headers
 
 
+async def test_a_repeated_request_is_answered_though_a_tool_of_the_agent_is_gone_by_now(
+    client: httpx2.AsyncClient,
+) -> None:
+    key, body = {"idempotency-key": "k1"}, an_agent(tools=["click"])
+    tool = {"name": "click", "description": "Click.", "parameters": {"type": "object"}}
+    source = {"name": "screen", "kind": "client", "tools": [tool]}
+    kept = await made(client, "/v1/tool_sources", source)
+    first = await client.post("/v1/agents", json=body, headers=key)
+    await client.delete(f"/v1/tool_sources/{kept['id']}")
+
+    again = await client.post("/v1/agents", json=body, headers=key)
+
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert again.headers["idempotency-replayed"] == "true"
+
+
 async def test_an_idempotency_key_is_for_one_request(client: httpx2.AsyncClient) -> None:
     key = {"idempotency-key": "k1"}
     await client.post("/v1/agents", json=an_agent(), headers=key)

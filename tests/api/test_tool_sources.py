@@ -349,3 +349,17 @@ async def test_a_repeated_request_makes_one_source(keyed: KeyedService) -> None:
     assert (first.status_code, second.status_code) == (201, 201)
     assert first.json() == second.json()
     assert second.headers["idempotency-replayed"] == "true"
+
+
+async def test_a_repeated_request_is_answered_though_the_server_is_gone_by_now(
+    keyed: KeyedService,
+) -> None:
+    key = {"idempotency-key": "once"}
+    async with over_http() as port:
+        body = {"name": "x", "kind": "mcp", "url": f"http://127.0.0.1:{port}/mcp"}
+        first = await keyed.acme.post("/v1/tool_sources", json=body, headers=key)
+
+    again = await keyed.acme.post("/v1/tool_sources", json=body, headers=key)
+
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert again.headers["idempotency-replayed"] == "true"

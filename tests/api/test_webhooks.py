@@ -145,6 +145,54 @@ async def test_the_same_request_makes_one_webhook_and_shows_its_secret_once(
     assert first.headers["cache-control"] == "no-store"
 
 
+async def test_a_rotation_that_meant_a_version_is_repeated_under_its_key(
+    client: httpx2.AsyncClient, there: Receiver
+) -> None:
+    path = f"/v1/webhooks/{(await hooked(client, there))['id']}/secret"
+    headers = {"idempotency-key": "k1", "if-match": '"1"'}
+
+    first, again = [await client.post(path, headers=headers) for _ in range(2)]
+
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.json() == {**first.json(), "secret": None}
+
+
+async def test_what_was_sent_is_told_again_though_its_webhook_is_gone_by_now(
+    client: httpx2.AsyncClient, there: Receiver
+) -> None:
+    path, key = f"/v1/webhooks/{(await hooked(client, there))['id']}", {"idempotency-key": "k1"}
+    there.answers = [500, 410]
+    tested = await client.post(f"{path}/test", headers=key)
+    failed = await settled(client, tested.json())
+    redelivery = f"{path}/deliveries/{failed['id']}/redeliver"
+    await client.post(redelivery, headers=key)
+    while (await client.get(path)).json()["enabled"]:
+        pass
+
+    again = [await client.post(each, headers=key) for each in (f"{path}/test", redelivery)]
+
+    for answer in again:
+        assert (answer.status_code, answer.json()["status"]) == (202, "dead")
+        assert answer.headers["idempotency-replayed"] == "true"
+    assert refusal(await client.post(f"{path}/test")) == (409, "webhook_disabled")
+
+
+async def test_a_webhook_is_told_again_though_its_address_may_not_be_reached_by_now(
+    database_url: str, there: Receiver
+) -> None:
+    body, key = a_webhook(url=there.url), {"idempotency-key": "k1"}
+    async with (
+        serving(settings_for(database_url, egress_allow="127.0.0.1")) as service,
+        service.client() as client,
+    ):
+        first = await client.post("/v1/webhooks", json=body, headers=key)
+    async with serving(settings_for(database_url)) as service, service.client() as client:
+        again = await client.post("/v1/webhooks", json=body, headers=key)
+
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (201, "true")
+    assert again.json() == {**first.json(), "secret": None}
+
+
 async def test_a_rotated_secret_signs_beside_the_former_one(
     client: httpx2.AsyncClient, there: Receiver
 ) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +13,7 @@ from milepost.api.access import Principal
 from milepost.api.bodies import parse, read_body, read_json
 from milepost.api.conditions import amend, etag, is_conditional, require_match
 from milepost.api.paging import allow, json_response, listed, metadata, moment_ms, page
-from milepost.api.replays import asked, once
+from milepost.api.replays import asked, earlier_of, once
 from milepost.api.requests import caller
 from milepost.core.agents import Agent
 from milepost.core.errors import InvalidError
@@ -56,21 +57,19 @@ class Agents:
         allow(request)
         principal = caller(request, "agents:write")
         spec, raw = await read_body(request, AgentSpec)
-        agent = await self._checked(principal.tenant, spec)
-        agent_id, now = self._ports.new_id("agt"), self._ports.clock()
-        made = await self._ports.store.write(
-            once(
-                asked(request, raw, agent_id, now),
-                agents.create(
-                    principal.tenant,
-                    agent.name,
-                    encode_definition(agent),
-                    agent_id=agent_id,
-                    now_ms=now,
-                ),
-                lambda earlier: agents.find(principal.tenant, earlier),
+        agent_id, now, store = self._ports.new_id("agt"), self._ports.clock(), self._ports.store
+        wish = asked(request, raw, agent_id, now)
+        find = partial(agents.find, principal.tenant)
+        if (made := await earlier_of(store, wish, find)) is None:
+            agent = await self._checked(principal.tenant, spec)
+            creation = agents.create(
+                principal.tenant,
+                agent.name,
+                encode_definition(agent),
+                agent_id=agent_id,
+                now_ms=now,
             )
-        )
+            made = await store.write(once(wish, creation, find))
         row = made.resource
         headers = made.headers(Location=f"/v1/agents/{row.id}", ETag=etag(row))
         return json_response(show_agent(row), 201, headers)

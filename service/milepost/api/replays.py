@@ -9,6 +9,7 @@ from starlette.requests import Request
 from milepost.api.requests import idempotent, principal_of
 from milepost.store import idempotency
 from milepost.store.idempotency import Asked
+from milepost.store.store import Store
 from milepost.store.work import Work
 
 R = TypeVar("R")
@@ -41,6 +42,15 @@ def asked(
 def keeping(asked: Asked | None) -> Work[Made[None]]:
     """Keep the request's key, where an answer is all that comes of the request."""
     return once(asked, _nothing(), lambda _: _nothing())
+
+
+async def earlier_of(
+    store: Store, asked: Asked | None, find: Callable[[str], Work[R]]
+) -> Made[R] | None:
+    """Return what the same request made before: what it needed then may have changed since."""
+    if asked is None or (earlier := await store.write(idempotency.recall(asked))) is None:
+        return None
+    return Made(await store.read(find(earlier)), replayed=True)
 
 
 def _nothing() -> Work[None]:

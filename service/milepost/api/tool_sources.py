@@ -1,5 +1,6 @@
 """`/v1/tool_sources`: tools that a tenant declares itself, beside those of the installation."""
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ from milepost.api.acts import act_of
 from milepost.api.bodies import FIELD_ERRORS_MAX, field_error, read_json
 from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.problems import BodyError
-from milepost.api.replays import asked, once
+from milepost.api.replays import asked, earlier_of, once
 from milepost.api.requests import caller
 from milepost.core.errors import ConflictError, InvalidError, ToolError
 from milepost.live.frames import rfc3339
@@ -64,15 +65,13 @@ class ToolSources:
         said, raw = await read_json(request)
         source = _parsed(said)
         require_own_secrets(source)
-        row = await self._tried(principal, source)
-        act = self._act("tool_source.created", principal, row)
-        made = await self._ports.store.write(
-            once(
-                asked(request, raw, row.id, row.created_ms),
-                _kept(row, act),
-                lambda earlier: tool_sources.find(principal.tenant, earlier),
-            )
-        )
+        source_id, now, store = self._ports.new_id("tsr"), self._ports.clock(), self._ports.store
+        wish = asked(request, raw, source_id, now)
+        find = partial(tool_sources.find, principal.tenant)
+        if (made := await earlier_of(store, wish, find)) is None:
+            row = await self._tried(principal, source, source_id, now)
+            act = self._act("tool_source.created", principal, row)
+            made = await store.write(once(wish, _kept(row, act), find))
         self._toolsets.forget(principal.tenant)
         headers = made.headers(Location=f"/v1/tool_sources/{made.resource.id}")
         return json_response(show_source(made.resource), 201, headers)
@@ -105,7 +104,9 @@ class ToolSources:
         source_id = request.path_params["source_id"]
         return await self._ports.store.read(tool_sources.find(principal.tenant, source_id))
 
-    async def _tried(self, principal: Principal, source: Source) -> ToolSourceRow:
+    async def _tried(
+        self, principal: Principal, source: Source, source_id: str, now_ms: int
+    ) -> ToolSourceRow:
         """Return the row to keep. Raises what keeps the source from having tools of its own."""
         try:
             said, tools = await self._toolsets.trial(principal.tenant, source)
@@ -122,14 +123,14 @@ class ToolSources:
                     f"two tools are called {name!r}; rename one", code="invalid_tool_source"
                 )
         return ToolSourceRow(
-            id=self._ports.new_id("tsr"),
+            id=source_id,
             tenant=principal.tenant,
             name=source.name,
             kind=source.kind,
             spec=encode_source(source),
             listing=encode_listing(said),
             tools=orjson.dumps(names).decode(),
-            created_ms=self._ports.clock(),
+            created_ms=now_ms,
         )
 
     def _act(self, action: str, principal: Principal, row: ToolSourceRow) -> AuditRow:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, TypeVar
 
 import orjson
@@ -24,7 +25,7 @@ from milepost.api.paging import (
     page,
     words,
 )
-from milepost.api.replays import Made, asked, once
+from milepost.api.replays import Made, asked, earlier_of, once
 from milepost.api.requests import caller
 from milepost.api.webhooks_shown import show_delivery, show_webhook
 from milepost.core.errors import ConflictError, InvalidError
@@ -122,17 +123,15 @@ class Webhooks:
         allow(request)
         principal = caller(request, "admin")
         body, raw = await read_body(request, WebhookCreate)
-        _require_known(body.events)
-        await self._require_reachable(body.url)
-        secret = new_secret()
+        secret, store = new_secret(), self._ports.store
         row = self._row(principal, body, secret)
-        made = await self._ports.store.write(
-            once(
-                asked(request, raw, row.id, row.created_ms),
-                _added(row, self._act("webhook.created", principal, row)),
-                lambda earlier: webhooks.find(principal.tenant, earlier),
-            )
-        )
+        wish = asked(request, raw, row.id, row.created_ms)
+        find = partial(webhooks.find, principal.tenant)
+        if (made := await earlier_of(store, wish, find)) is None:
+            _require_known(body.events)
+            await self._require_reachable(body.url)
+            act = self._act("webhook.created", principal, row)
+            made = await store.write(once(wish, _added(row, act), find))
         return self._secretly(made, secret, 201)
 
     async def search(self, request: Request) -> Response:
@@ -186,8 +185,12 @@ class Webhooks:
         principal = caller(request, "admin")
         body, raw = await read_optional(request, WebhookSecretRotate)
         row = await self._find(principal, request)
+        secret, now, store = new_secret(), self._ports.clock(), self._ports.store
+        wish = asked(request, raw, row.id, now)
+        find = partial(webhooks.find, row.tenant)
+        if made := await earlier_of(store, wish, find):
+            return self._secretly(made, secret, 200)
         require_match(request, row)
-        secret, now = new_secret(), self._ports.clock()
         work = webhooks.rotate(
             row,
             kept(self._vault, row.tenant, row.id, secret),
@@ -195,13 +198,8 @@ class Webhooks:
             now_ms=now,
             expected_version=row.version if is_conditional(request) else None,
         )
-        made = await self._ports.store.write(
-            once(
-                asked(request, raw, row.id, now),
-                _written_down(work, self._act("webhook.secret_rotated", principal, row)),
-                lambda earlier: webhooks.find(row.tenant, earlier),
-            )
-        )
+        act = self._act("webhook.secret_rotated", principal, row)
+        made = await store.write(once(wish, _written_down(work, act), find))
         return self._secretly(made, secret, 200)
 
     async def test(self, request: Request) -> Response:
@@ -209,17 +207,13 @@ class Webhooks:
         allow(request)
         principal = caller(request, "admin")
         _, raw = await read_optional(request, WebhookSend)
-        row = await self._find(principal, request)
-        _require_enabled(row)
-        now = self._ports.clock()
-        sent = self._test_of(row, now)
-        made = await self._ports.store.write(
-            once(
-                asked(request, raw, sent.id, now),
-                webhook_deliveries.add(sent),
-                lambda earlier: webhook_deliveries.find(row.tenant, row.id, earlier),
-            )
-        )
+        row, now = await self._find(principal, request), self._ports.clock()
+        sent, store = self._test_of(row, now), self._ports.store
+        wish = asked(request, raw, sent.id, now)
+        find = partial(webhook_deliveries.find, row.tenant, row.id)
+        if (made := await earlier_of(store, wish, find)) is None:
+            _require_enabled(row)
+            made = await store.write(once(wish, webhook_deliveries.add(sent), find))
         return self._accepted(made)
 
     async def deliveries(self, request: Request) -> Response:
@@ -244,17 +238,13 @@ class Webhooks:
         allow(request)
         principal = caller(request, "admin")
         _, raw = await read_optional(request, WebhookSend)
-        row = await self._find(principal, request)
-        _require_enabled(row)
-        sent = await self._delivery(row, request)
-        now = self._ports.clock()
-        made = await self._ports.store.write(
-            once(
-                asked(request, raw, sent.id, now),
-                webhook_deliveries.redeliver(sent, now),
-                lambda earlier: webhook_deliveries.find(row.tenant, row.id, earlier),
-            )
-        )
+        row, now = await self._find(principal, request), self._ports.clock()
+        sent, store = await self._delivery(row, request), self._ports.store
+        wish = asked(request, raw, sent.id, now)
+        find = partial(webhook_deliveries.find, row.tenant, row.id)
+        if (made := await earlier_of(store, wish, find)) is None:
+            _require_enabled(row)
+            made = await store.write(once(wish, webhook_deliveries.redeliver(sent, now), find))
         return self._accepted(made)
 
     async def _find(self, principal: Principal, request: Request) -> WebhookRow:
