@@ -22,8 +22,7 @@ from milepost.store.keys import KeyRow
 class Keys:
     """API keys, over a store. All of it needs the scope admin.
 
-    A service that was started without keys stays open until it is started again: from then on it
-    asks everybody for a key.
+    A service that was started without keys asks everybody for one soon after the first was made.
     """
 
     def __init__(self, ports: Ports, access: Access) -> None:

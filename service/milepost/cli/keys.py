@@ -32,8 +32,8 @@ def create_key(
 ) -> str:
     """Make a key and return its text, which nothing can show again.
 
-    A service that runs without keys asks for them from its next start on. Raises `InvalidError`
-    for a scope that there is none of, and `ConfigurationError` while a service holds the file.
+    A service that runs without keys asks for them within ten seconds. Raises `InvalidError` for a
+    scope that there is none of, and `ConfigurationError` while a service holds the file.
     """
     spec = _spec(tenant, name=name, scopes=list(scopes), subject=subject, expires_days=expires_days)
     ids, secret = Ids(), new_secret()
