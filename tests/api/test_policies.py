@@ -64,6 +64,19 @@ async def test_a_policy_is_replaced_as_a_whole_shown_as_it_holds_and_audited(
     assert [act["target"] for act in trail] == ["tenant"]
 
 
+async def test_who_names_no_version_removes_a_policy_whoever_else_changes_it_meanwhile(
+    keyed: KeyedService,
+) -> None:
+    acme, body = keyed.acme, {"policy": {"deny": ["delete_*"]}}
+    await acme.put(TENANT, json=body)
+
+    answers = await asyncio.gather(*(acme.delete(TENANT) for _ in range(8)))
+
+    assert {each.status_code for each in answers} == {204}
+    acts = (await acme.get("/v1/audit?action=policy.changed")).json()["data"]
+    assert [act["details"]["policy"] is None for act in acts] == [True, False]
+
+
 async def test_a_policy_is_changed_only_as_the_version_that_was_read(keyed: KeyedService) -> None:
     acme = keyed.acme
     await acme.put(TENANT, json={"policy": {"deny": ["x"]}})

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
-from milepost.api.conditions import amend, etag, require_match
+from milepost.api.conditions import amend, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.replays import asked, keeping
 from milepost.api.requests import caller
@@ -116,11 +116,11 @@ class Policies:
         """Remove the policy; what agents' own say holds on."""
         allow(request)
         principal = caller(request, "agents:write")
-        row = await self._row(principal, request)
-        require_match(request, row)
-        if row.version:
-            act = self._act(principal, row, "null")
-            await self._ports.store.write(_removed(row, act))
+        await amend(
+            request,
+            lambda: self._row(principal, request),
+            lambda row: self._ports.store.write(_removed(row, self._act(principal, row, "null"))),
+        )
         self._known.forget(principal.tenant)
         return Response(status_code=204)
 
@@ -176,9 +176,12 @@ def _kept(row: PolicyRow, said: str, act: AuditRow) -> Work[PolicyRow]:
     return changed
 
 
-def _removed(row: PolicyRow, act: AuditRow) -> Work[None]:
-    yield from policies.remove(row)
-    yield from audit.add(act)
+def _removed(row: PolicyRow, act: AuditRow) -> Work[PolicyRow]:
+    """Remove the policy, if there is one, and write down who did; return what is there then."""
+    if row.version:
+        yield from policies.remove(row)
+        yield from audit.add(act)
+    return PolicyRow(row.tenant, row.scope)
 
 
 def _shown(row: PolicyRow) -> Response:
