@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 from milepost.core.webhooks import RETRY_WAITS_MS
 from milepost.live.hub import OUTBOX_BELL
@@ -16,11 +17,13 @@ from milepost.store import sessions, webhook_deliveries, webhooks
 from milepost.store.store import Store
 from milepost.store.webhook_deliveries import DeliveryRow
 from milepost.store.webhooks import WebhookRow
+from milepost.tools import egress
 from milepost.tools.egress import open_egress
 from milepost.worker import courier as couriers
 from milepost.worker.courier import LEASE_MS, Courier
 from tests.store.making import TENANT, asking, finished
 from tests.store.making_webhooks import deliveries, hooked, put
+from tests.stubs.web_server import web_server
 from tests.stubs.webhook_receiver import Receiver, receiver
 from tests.worker.sending import Office, office, turn
 
@@ -325,6 +328,37 @@ async def test_the_beginning_of_an_answer_is_kept_and_no_more(
     delivery = await desk.one(row)
     assert delivery.status == "delivered"
     assert attempts(delivery)[0]["excerpt"] == "x" * couriers.EXCERPT_BYTES
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+@pytest.mark.parametrize(("status", "becomes"), [(200, "delivered"), (410, "dead")])
+async def test_an_answer_counts_though_its_body_breaks_off_or_never_ends(
+    desk: Office, monkeypatch: pytest.MonkeyPatch, status: int, becomes: str, *, breaks: bool
+) -> None:
+    monkeypatch.setattr(egress, "CUT_S", 0.05)
+    over = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers={"content-length": "100"})
+        await response.prepare(request)
+        await response.write(b"so far")
+        if breaks and request.transport is not None:
+            request.transport.close()
+        else:
+            await over.wait()
+        return response
+
+    async with web_server(answer) as server:
+        row = await told(desk, Receiver(f"{server.url}/hook"))
+        await turn(desk.courier())
+        over.set()
+
+    delivery = await desk.one(row)
+    [attempt] = attempts(delivery)
+    assert delivery.status == becomes
+    assert (attempt["status"], attempt["excerpt"]) == (status, "so far")
+    hook = await desk.store.read(webhooks.find(row.tenant, row.id))
+    assert bool(hook.enabled) == (status != 410)
 
 
 async def test_what_was_erased_meanwhile_is_not_sent(desk: Office, there: Receiver) -> None:

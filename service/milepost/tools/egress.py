@@ -9,7 +9,7 @@ import ipaddress
 import socket
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import aiohttp
@@ -23,6 +23,7 @@ RESPONSE_BYTES_MAX = 4 * 1024 * 1024
 URL_CHARS_MAX = 8_000
 CONNECTIONS_MAX = 200
 TIMEOUT_S = 30.0
+CUT_S = 2.0
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -66,7 +67,8 @@ class EgressError(ToolError):
 class Outgoing:
     """A request. `bytes_max` bounds the answer's body, also after it was decompressed.
 
-    With `cut` no more of the body is read than that, as it comes; else a longer one is refused.
+    With `cut` no more of the body is read than that, as it comes, nor for longer than `CUT_S`, and
+    whatever becomes of it, the answer stands; else a longer or broken one is refused.
     With `once` it is not sent again where a connection breaks before there is an answer.
     """
 
@@ -171,8 +173,8 @@ class Egress:
         Raises `EgressError` for what may not be reached, does not answer in time, or is too large.
         """
         try:
-            async with asyncio.timeout(asked.timeout_s):
-                return await self._fetch(asked)
+            async with asyncio.timeout(asked.timeout_s) as limit:
+                return await self._fetch(asked, limit)
         except TimeoutError:
             raise EgressError(
                 f"{asked.url.host} did not answer within {asked.timeout_s:g} s; it may have acted",
@@ -181,16 +183,16 @@ class Egress:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _unreachable(asked.url, error) from error
 
-    async def _fetch(self, asked: Outgoing) -> Incoming:
+    async def _fetch(self, asked: Outgoing, limit: asyncio.Timeout) -> Incoming:
         for _ in range(REDIRECTS_MAX + 1):
             self.guard.check(asked.url)
-            answer, location = await self._once(asked)
+            answer, location = await self._once(asked, limit)
             if location is None:
                 return answer
             asked = replace(asked, url=_next(asked, answer.status, location))
         raise EgressError(f"{_shown(asked.url)} redirects more than {REDIRECTS_MAX} times")
 
-    async def _once(self, asked: Outgoing) -> tuple[Incoming, str | None]:
+    async def _once(self, asked: Outgoing, limit: asyncio.Timeout) -> tuple[Incoming, str | None]:
         headers = {"accept-encoding": "identity", **asked.headers}
         async with self._http.request(
             asked.method,
@@ -200,6 +202,8 @@ class Egress:
             allow_redirects=False,
             middlewares=(_sent_once,) if asked.once else (),
         ) as answer:
+            if asked.cut:
+                limit.reschedule(None)  # It answered in time; its body has a time of its own.
             redirects = answer.status in _REDIRECTS
             location = answer.headers.get("location") if redirects else None
             body = b"" if location else await _read(answer, asked)
@@ -335,12 +339,14 @@ async def _read(answer: aiohttp.ClientResponse, asked: Outgoing) -> bytes:
 
 
 async def _beginning(answer: aiohttp.ClientResponse, size: int) -> bytes:
-    """Return the first bytes of the body, as they come."""
+    """Return the first bytes of the body, or as many as come before it stalls or breaks off."""
     body = b""
-    async for chunk in answer.content.iter_any():
-        body += chunk
-        if len(body) >= size:
-            break
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(CUT_S):
+            async for chunk in answer.content.iter_any():
+                body += chunk
+                if len(body) >= size:
+                    break
     return body[:size]
 
 
