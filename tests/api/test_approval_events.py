@@ -1,6 +1,7 @@
 """`/v1/approvals/events`: what waits, and then every change, in whichever process it happens."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -18,6 +19,7 @@ from milepost.store.dialect import number, text
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
 from tests.api.asking import decide, ended, equipped, parked
+from tests.api.making import a_waiting_run, an_agent, made
 from tests.api.serving import KeyedService, Service, serving, settings_for
 from tests.api.test_approval_terms import ruled
 from tests.live.client import Client, Sent, parsed
@@ -342,3 +344,25 @@ async def _reading(tail: ApprovalTail, watcher: Client) -> None:
         for sent in parsed(piece) if piece.endswith(b"\n\n") else ():
             watcher.seen.append(sent)
         watcher.news.set()
+
+
+async def test_a_stream_ends_once_its_key_is_revoked(
+    keyed: KeyedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.api.edge.STILL_ADMITTED_S", 0)
+    await made(keyed.acme, "/v1/agents", an_agent())
+    await a_waiting_run(keyed.acme)
+    key = await made(keyed.acme, "/v1/keys", {"name": "x", "scopes": ["approvals:decide"]})
+    reader = await keyed.with_key(key["key"])
+
+    told = ""
+    async with reader.stream("GET", "/v1/approvals/events") as stream:
+        async for chunk in stream.aiter_text():
+            if "apr_" in chunk and "apr_" not in told:
+                await keyed.acme.delete(f"/v1/keys/{key['id']}")
+                await a_waiting_run(keyed.acme)
+            told += chunk
+
+    assert "event: error" in told
+    assert '"code":"invalid_key"' in told
+    assert len(set(re.findall("apr_[0-9a-f]{32}", told))) == 1

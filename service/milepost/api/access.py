@@ -15,6 +15,7 @@ from milepost.store.store import Store
 from milepost.telemetry.logs import logger
 
 DEFAULT_TENANT = "default"
+OPEN_ID = "local"
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 LOOK_S = 10
 REMEMBERED_S = 10
@@ -75,7 +76,7 @@ class OpenAccess:
     """
 
     def __init__(self) -> None:
-        self._principal = Principal(DEFAULT_TENANT, "local", "local", frozenset(SCOPES))
+        self._principal = Principal(DEFAULT_TENANT, OPEN_ID, "local", frozenset(SCOPES))
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return the local user, unless a foreign page speaks."""

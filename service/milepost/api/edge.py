@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -9,12 +10,19 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from milepost.api.access import Access
+from milepost.api.access import OPEN_ID, Access
 from milepost.api.problems import problem, status_of
-from milepost.core.errors import MilepostError, NotFoundError, UnavailableError
+from milepost.core.errors import (
+    MilepostError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from milepost.runtime.clock import NewId
 from milepost.runtime.links import DECISIONS
 from milepost.telemetry.logs import logger
+
+STILL_ADMITTED_S = 10.0
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _PUBLIC = frozenset({"/healthz", "/readyz", "/openapi.yaml"})
@@ -35,18 +43,25 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
             await self._router(scope, receive, send)
-            return
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         request_id = self._request_id(headers.get(b"x-request-id", b""))
-        started = False
+        started, now = False, asyncio.get_running_loop().time
+        admitted_s = now()
 
         async def named_send(message: Message) -> None:
-            nonlocal started
+            nonlocal started, admitted_s
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            elif message.get("more_body") and now() - admitted_s >= STILL_ADMITTED_S:
+                admitted_s = now()
+                await self._require_still_valid(scope, headers)
             await send(message)
 
         scope["app"] = self
@@ -67,6 +82,21 @@ class Edge:
                 self._log.exception("a response broke off", path=scope["path"])
                 raise
             await self._refusal(error, scope, request_id)(scope, receive, named_send)
+
+    async def _require_still_valid(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        """Raise `UnauthorizedError` if the caller's key is valid no more: a stream may never end.
+
+        What was begun without keys goes on to its end.
+        """
+        principal = scope["state"].get("principal")
+        if principal is None or principal.id == OPEN_ID:
+            return
+        try:
+            await self._access.admit(headers)
+        except UnauthorizedError:
+            raise
+        except MilepostError:
+            self._log.warning("whether a key is still valid cannot be seen", path=scope["path"])
 
     def _refusal(self, error: BaseException, scope: Scope, request_id: str) -> Response:
         answer = problem(self._known(error, scope), instance=scope["path"], request_id=request_id)
