@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from milepost.api.access import OpenAccess
+from milepost.api.access import Access, OpenAccess, Principal
 from milepost.api.edge import Edge
 from milepost.store.engine import DatabaseUnavailableError
 from tests.api.asking import parked
@@ -24,10 +24,12 @@ START = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 @asynccontextmanager
-async def behind_the_edge(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
+async def behind_the_edge(
+    app: ASGIApp, access: Access | None = None
+) -> AsyncIterator[httpx2.AsyncClient]:
     """Put an application behind the edge, without a socket."""
     router = Router([Mount("/", app)])
-    edge = Edge(router, OpenAccess(), lambda prefix: f"{prefix}_1")
+    edge = Edge(router, access or OpenAccess(), lambda prefix: f"{prefix}_1")
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(edge), base_url="http://localhost"
     ) as client:
@@ -227,3 +229,37 @@ async def test_a_request_that_a_stopping_server_cuts_off_may_be_made_again() -> 
 
 async def _nothing() -> Message:
     return {"type": "http.disconnect"}
+
+
+class LostAccess:
+    """Knows who comes, and then has no database to look again."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def admit(self, _: Mapping[bytes, bytes]) -> Principal:
+        self.looks += 1
+        if self.looks > 1:
+            await asyncio.Event().wait()
+        return Principal("acme", "key_1", "ann", frozenset())
+
+    def forget(self) -> None:
+        """Know nothing more that could be forgotten."""
+
+
+async def test_a_stream_goes_on_while_nobody_can_look_whether_its_key_is_valid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("milepost.api.edge.STILL_ADMITTED_S", 0)
+    monkeypatch.setattr("milepost.api.edge.LOOK_S", 0.01)
+    access = LostAccess()
+
+    async def answer(_: Scope, __: Receive, send: Send) -> None:
+        await send(dict(START))
+        await send({"type": "http.response.body", "body": b"word by ", "more_body": True})
+        await send({"type": "http.response.body", "body": b"word"})
+
+    async with behind_the_edge(answer, access) as client:
+        given = await client.get("/")
+
+    assert (given.text, access.looks) == ("word by word", 2)

@@ -23,6 +23,7 @@ from milepost.runtime.links import DECISIONS
 from milepost.telemetry.logs import logger
 
 STILL_ADMITTED_S = 10.0
+LOOK_S = 1.0
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _PUBLIC = frozenset({"/healthz", "/readyz", "/openapi.yaml"})
@@ -86,17 +87,19 @@ class Edge:
     async def _require_still_valid(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Raise `UnauthorizedError` if the caller's key is valid no more: a stream may never end.
 
-        What was begun without keys goes on to its end.
+        What was begun without keys goes on to its end, and so does what streams while nobody can
+        look: a database that is away holds up no text.
         """
         principal = scope["state"].get("principal")
         if principal is None or principal.id == OPEN_ID:
             return
         try:
-            await self._access.admit(headers)
+            async with asyncio.timeout(LOOK_S):
+                await self._access.admit(headers)
         except UnauthorizedError:
             raise
-        except MilepostError:
-            self._log.warning("whether a key is still valid cannot be seen", path=scope["path"])
+        except (MilepostError, TimeoutError):
+            self._log.debug("whether a key is still valid cannot be seen", path=scope["path"])
 
     def _refusal(self, error: BaseException, scope: Scope, request_id: str) -> Response:
         answer = problem(self._known(error, scope), instance=scope["path"], request_id=request_id)
