@@ -157,6 +157,17 @@ async def test_a_rotation_that_meant_a_version_is_repeated_under_its_key(
     assert again.json() == {**first.json(), "secret": None}
 
 
+async def test_a_repeated_rotation_that_names_no_version_is_refused_all_the_same(
+    client: httpx2.AsyncClient, there: Receiver
+) -> None:
+    path, key = f"/v1/webhooks/{(await hooked(client, there))['id']}/secret", "k1"
+    await client.post(path, headers={"idempotency-key": key})
+
+    again = await client.post(path, headers={"idempotency-key": key, "if-match": "{}"})
+
+    assert refusal(again) == (412, "precondition_failed")
+
+
 async def test_what_was_sent_is_told_again_though_its_webhook_is_gone_by_now(
     client: httpx2.AsyncClient, there: Receiver
 ) -> None:

@@ -41,14 +41,23 @@ def is_conditional(request: Request) -> bool:
 
 def require_match(request: Request, row: Versioned) -> None:
     """Raise the 412 of a request that means another version than this. Weak tags never match."""
+    require_tag(request)
     if is_conditional(request):
         wanted = request.headers["if-match"]
-        if etag(row) not in (tags := _TAG.findall(wanted)):
-            remedy = "read it again" if tags else "send it with its quotes"
+        if etag(row) not in _TAG.findall(wanted):
             raise ConflictError(
-                f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; {remedy}",
+                f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; read it again",
                 code="precondition_failed",
             )
+
+
+def require_tag(request: Request) -> None:
+    """Raise the 412 of a request that means a version, and names none."""
+    if is_conditional(request) and not _TAG.search(wanted := request.headers["if-match"]):
+        raise ConflictError(
+            f"If-Match says {wanted}, which is no ETag; send it with its quotes",
+            code="precondition_failed",
+        )
 
 
 async def amend(

@@ -15,7 +15,7 @@ from yarl import URL
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body, read_optional
-from milepost.api.conditions import amend, etag, is_conditional, require_match
+from milepost.api.conditions import amend, etag, is_conditional, require_match, require_tag
 from milepost.api.paging import (
     allow,
     choice,
@@ -184,6 +184,7 @@ class Webhooks:
         allow(request)
         principal = caller(request, "admin")
         body, raw = await read_optional(request, WebhookSecretRotate)
+        require_tag(request)
         row = await self._find(principal, request)
         secret, now, store = new_secret(), self._ports.clock(), self._ports.store
         wish = asked(request, raw, row.id, now)
