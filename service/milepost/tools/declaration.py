@@ -66,7 +66,7 @@ Headers = Annotated[
     Field(max_length=50),
     AfterValidator(_checked_headers),
 ]
-Pointer = Annotated[str, Field(max_length=500, pattern=r"^(/.*)?$")]
+Pointer = Annotated[str, Field(max_length=500, pattern=r"^(/[^\x00]*)?$")]
 TimeoutS = Annotated[float, Field(gt=0, le=TIMEOUT_S_MAX)]
 Patterns = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=500)

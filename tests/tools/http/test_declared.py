@@ -340,6 +340,14 @@ async def test_a_part_of_the_answer_can_be_the_result(
     assert await called(an_http_tool(egress, url=server.url, result=pointer)) == picked
 
 
+async def test_a_part_may_have_any_name_that_json_has(egress: Egress) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"two\nlines": 2})
+
+    async with web_server(answer) as server:
+        assert await called(an_http_tool(egress, url=server.url, result="/two\nlines")) == 2
+
+
 async def test_an_answer_without_that_part_is_an_error(egress: Egress, server: WebServer) -> None:
     tool = an_http_tool(egress, url=server.url, result="/data/rows")
 
