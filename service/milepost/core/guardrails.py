@@ -5,6 +5,7 @@ What each of them does is in `guardrails/`; here stand its name and its options 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from milepost.core.json import Json
@@ -101,6 +102,11 @@ RailSpec = (
     PiiRail | InjectionRail | LengthRail | RegexRail | TopicsRail | JsonSchemaRail | PythonRail
 )
 """One rail as it is declared. `tools` are globs over the tools that it looks at; none: all."""
+
+
+def looks_at(tools: tuple[str, ...], tool: str | None) -> bool:
+    """Say whether who is declared with these `tools` looks at what concerns this one."""
+    return not tools or any(fnmatchcase(tool or "", glob) for glob in tools)
 
 
 @dataclass(frozen=True, slots=True)

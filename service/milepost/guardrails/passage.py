@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
-from milepost.core.guardrails import OnError
+from milepost.core.guardrails import OnError, looks_at
 from milepost.core.json import Json, clean, clean_text
 from milepost.guardrails.verdicts import Block, Pass, Rail, Rewrite, Subject, Verdict, Warn
 
@@ -26,7 +25,7 @@ class Post:
 
     def sees(self, tool: str | None) -> bool:
         """Say whether the rail looks at what concerns this tool."""
-        return not self.tools or any(fnmatchcase(tool or "", glob) for glob in self.tools)
+        return looks_at(self.tools, tool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from milepost.core.effects import ScreenCall
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.events import Failure
-from milepost.core.guardrails import Coherence
+from milepost.core.guardrails import Coherence, looks_at
 from milepost.core.messages import Message
 from milepost.core.model import ModelRequest, Reply
 from milepost.core.usage import UNKNOWN, Usage
@@ -45,8 +44,7 @@ class CoherenceCheck:
 
     def sees(self, tool: str) -> bool:
         """Say whether calls of the tool are judged."""
-        globs = self._wanted.tools
-        return not globs or any(fnmatchcase(tool, glob) for glob in globs)
+        return looks_at(self._wanted.tools, tool)
 
     async def judge(self, effect: ScreenCall, said: Sequence[Message]) -> Judged:
         """Return whether the call serves what was said."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import reduce
 
 import orjson
@@ -19,7 +18,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
 )
-from milepost.core.guardrails import RailSpec
+from milepost.core.guardrails import RailSpec, looks_at
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve, fold
 from milepost.core.usage import Usage
@@ -136,7 +135,7 @@ def _vetted(event: Event, rails: Sequence[RailSpec], state: State) -> Event:
     if not isinstance(event, ToolCallCompleted | ToolCallFailed):
         return event
     tool = state.calls[event.call_id].call.name
-    if not any(not rail.tools or any(fnmatchcase(tool, g) for g in rail.tools) for rail in rails):
+    if not any(looks_at(rail.tools, tool) for rail in rails):
         return event
     if isinstance(event, ToolCallCompleted):
         return replace(event, result=_UNSEEN)
