@@ -8,36 +8,31 @@ from functools import reduce
 import orjson
 
 from milepost.core.codec import decode, encode
-from milepost.core.errors import MilepostError, NotFoundError
+from milepost.core.errors import MilepostError
 from milepost.core.events import (
     Event,
     MessageAborted,
     MessageStarted,
     RunCancelled,
     Terminal,
-    ToolCallCompleted,
-    ToolCallFailed,
 )
-from milepost.core.guardrails import RailSpec, looks_at
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve, fold
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime import child_runs
-from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports, ending
 from milepost.runtime.letters import events_of
 from milepost.runtime.settle import closing, in_hand
 from milepost.runtime.stopping import work_of
+from milepost.runtime.withholding import without_unseen
 from milepost.store import idempotency, log, runs
 from milepost.store.idempotency import Asked
 from milepost.store.records import Entry, InboxMessage, LogEntry, UsageRow
 from milepost.store.runs import Ending, RunRow, StaleError
 from milepost.store.work import Work
 from milepost.telemetry.spans import SpanFold
-
-_UNSEEN = "[withheld: the run was ended before its guardrails had looked at this]"
 
 
 async def end_run(
@@ -63,7 +58,7 @@ async def end_run(
     past = [event for entry in entries if (event := decode(entry.type, entry.data))]
     now = ports.clock()
     state = fold(past)
-    came = await _shown(ports, row, state, _came(state, letters))
+    came = await without_unseen(ports, row, state, _came(state, letters))
     before, last = _last_events(state, came, terminal, _asked_last(past), now)
     events = [*before, last]
     encoded = [encode(each) for each in events]
@@ -114,32 +109,6 @@ def _came(state: State, letters: Sequence[InboxMessage]) -> list[Event]:
     for letter in letters:
         came += events_of([letter], reduce(evolve, came, state))
     return came
-
-
-async def _shown(ports: Ports, row: RunRow, state: State, came: list[Event]) -> list[Event]:
-    """Return what came in without what its agent's guardrails would have had to look at.
-
-    They are where a worker is. What was brought is withheld from the log, and so from later runs.
-    """
-    if not any(isinstance(event, ToolCallCompleted | ToolCallFailed) for event in came):
-        return came
-    try:
-        agent = await Definitions(ports.store).get(row.tenant, row.agent_id, row.agent_version)
-    except NotFoundError:
-        return came  # Nobody knows of any: its definition is not here.
-    rails = agent.guardrails.tool_results if agent.guardrails else ()
-    return [_vetted(event, rails, state) for event in came]
-
-
-def _vetted(event: Event, rails: Sequence[RailSpec], state: State) -> Event:
-    if not isinstance(event, ToolCallCompleted | ToolCallFailed):
-        return event
-    tool = state.calls[event.call_id].call.name
-    if not any(looks_at(rail.tools, tool) for rail in rails):
-        return event
-    if isinstance(event, ToolCallCompleted):
-        return replace(event, result=_UNSEEN)
-    return replace(event, error=replace(event.error, message=_UNSEEN))
 
 
 def _last_events(
