@@ -34,6 +34,7 @@ from tests.tools.http.calling import called
 
 STUB = str(Path(mcp_server.__file__))
 SILENT = str(Path(mcp_server.__file__).with_name("silent_mcp_server.py"))
+PAGING = str(Path(mcp_server.__file__).with_name("paging_mcp_server.py"))
 PROMISING = str(Path(mcp_server.__file__).with_name("promising_mcp_server.py"))
 TIMEOUT_S = 20
 
@@ -387,6 +388,21 @@ async def test_a_server_that_does_not_tell_its_tools_is_given_up() -> None:
     await server.close()
 
     assert late.value.retryable
+
+
+async def test_a_long_list_of_tools_is_read_to_its_end() -> None:
+    spec = a_server(args=[PAGING], env={"PAGES": "80", "SIZE": "1"}, tools=["tool_79"])
+
+    async with opened(spec) as tools:
+        assert await called(tools["stub__tool_79"]) == "tool_79"
+
+
+async def test_a_server_whose_list_of_tools_has_no_end_offers_none() -> None:
+    spec = a_server(args=[PAGING], env={"PAGES": "0", "SIZE": "999"}, tools=["tool_79"])
+
+    with pytest.raises(ToolError, match="more than 10,000 tools"):
+        async with opened(spec):
+            pass
 
 
 async def test_a_server_that_does_not_hear_of_the_end_is_not_waited_for(

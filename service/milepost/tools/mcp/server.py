@@ -13,7 +13,7 @@ from milepost.core.errors import MilepostError, ToolError
 from milepost.core.json import Json
 from milepost.tools.egress import EgressError
 from milepost.tools.mcp.answers import answer_of
-from milepost.tools.mcp.listing import TOOLS_MAX, ListedTool
+from milepost.tools.mcp.listing import ListedTool
 from milepost.tools.mcp.transport import Open
 from milepost.tools.references import Revealed
 
@@ -25,7 +25,7 @@ CLOSE_S = 10.0
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 DOUBLINGS_MAX = 10  # By then it is the longest; many more make a number beyond what a float has.
-PAGES_MAX = 50
+LISTED_MAX = 10_000
 
 T = TypeVar("T")
 Given = Callable[[], Awaitable[Revealed]]
@@ -278,15 +278,16 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _list_tools(client: Client, revealed: Revealed) -> list[ListedTool]:
+    """Read the list to its end: of a part, nobody would know what the wanted tools are not in."""
     found: list[ListedTool] = []
     cursor: str | None = None
-    for _ in range(PAGES_MAX):
+    while len(found) <= LISTED_MAX:
         page = await client.list_tools(cursor=cursor)
         found += [_listed(each, revealed) for each in page.tools]
         cursor = page.next_cursor
-        if cursor is None or len(found) > TOOLS_MAX * 2:
-            break
-    return found
+        if cursor is None:
+            return found
+    raise ToolError(f"it lists more than {LISTED_MAX:,} tools, so none is offered")
 
 
 def _listed(tool: mcp_types.Tool, revealed: Revealed) -> ListedTool:
