@@ -181,6 +181,20 @@ async def test_what_is_refused_only_as_it_is_committed_says_so(shelf: Engine) ->
     assert await many(shelf) == 0
 
 
+async def test_a_commit_of_what_had_failed_is_not_taken_for_one(shelf: Engine) -> None:
+    if shelf.dialect == "sqlite":
+        pytest.skip("a statement that fails there takes back nothing but itself")
+
+    async with shelf.transaction(LIMIT_S) as opened:
+        await opened.execute(PUT, {"name": "nails", "amount": 7})
+        with pytest.raises(StatementRefusedError, match="refused a statement"):
+            await opened.execute("INSERT INTO nowhere VALUES (1)", {})
+        with pytest.raises(StatementRefusedError, match="nothing was committed"):
+            await opened.commit()
+
+    assert await many(shelf) == 0
+
+
 async def test_a_connection_that_breaks_before_the_commit_says_that_nobody_knows(
     shelf: Engine,
 ) -> None:

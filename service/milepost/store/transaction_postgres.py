@@ -85,9 +85,11 @@ class PostgresTransaction:
 
     async def _commit(self) -> None:
         try:
-            await self._connection.execute(b"COMMIT")
+            cursor = await self._connection.execute(b"COMMIT")
         except psycopg.IntegrityError as error:  # What a tool's own tables have put off until now.
             raise StatementRefusedError(f"the database refused the commit: {error}") from error
+        if cursor.statusmessage == "ROLLBACK":  # That is no error to Postgres.
+            raise StatementRefusedError("a statement was refused, so nothing was committed")
 
     async def leave(self) -> None:
         """Roll back what was not committed."""
