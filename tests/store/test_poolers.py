@@ -37,6 +37,7 @@ SETTINGS = Statement(
         func.current_setting("statement_timeout"),
         func.current_setting("idle_in_transaction_session_timeout"),
         func.current_setting("enable_seqscan"),
+        func.current_setting("jit"),
     )
 )
 # Of this database alone: other tests migrate theirs.
@@ -108,14 +109,14 @@ async def test_nothing_is_left_in_a_session_that_others_are_lent(engine: Postgre
     settings = [await engine.read(row_of(SETTINGS)) for _ in range(OFTEN)]
     prepared = [await engine.read(row_of(PREPARED)) for _ in range(OFTEN)]
 
-    assert settings == [("0", "0", "0", "on")] * OFTEN
+    assert settings == [("0", "0", "0", "on", "on")] * OFTEN
     assert prepared == [(0,)] * OFTEN
 
 
 async def test_a_transaction_has_its_time_outs_wherever_it_runs(engine: PostgresEngine) -> None:
     seen = [await engine.write(row_of(SETTINGS)) for _ in range(OFTEN)]
 
-    assert seen == [(LOCK_TIMEOUT, "30s", "5s", "on")] * OFTEN
+    assert seen == [(LOCK_TIMEOUT, "30s", "5s", "on", "on")] * OFTEN
 
 
 async def test_a_transaction_that_stays_open_keeps_its_session(engine: PostgresEngine) -> None:
@@ -183,5 +184,5 @@ async def test_a_session_that_is_ours_has_our_settings_and_keeps_statements(
         settings = {await engine.read(row_of(SETTINGS)) for _ in range(5 * OFTEN)}
         (prepared,) = await engine.read(row_of(PREPARED))
 
-    assert settings == {(LOCK_TIMEOUT, "30s", "5s", "off")}
+    assert settings == {(LOCK_TIMEOUT, "30s", "5s", "off", "off")}
     assert prepared > 0
