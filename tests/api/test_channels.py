@@ -561,6 +561,13 @@ async def test_a_request_key_counts_for_one_body(chat: Chat) -> None:
     assert await _pending_of(chat.client, "c/1") is None
 
 
+async def test_a_conversation_that_cannot_be_is_refused_by_its_whole_name(chat: Chat) -> None:
+    path = "/v1/channels/sms/conversations/c%2F1%0A%2Fpending%0A/pending"
+    answer = await chat.client.get(path, params={"user": "ann"})
+
+    assert refusal(answer) == (422, "invalid_request")
+
+
 async def _pending_of(client: httpx2.AsyncClient, conversation: str) -> object:
     answer = await client.get(
         f"/v1/channels/sms/conversations/{conversation}/pending", params={"user": "ann"}

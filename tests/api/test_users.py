@@ -378,7 +378,9 @@ async def test_what_is_told_of_a_user_in_somebody_elses_session_goes_too(desk: D
     assert kept >= {(each["first"], each["last"]) for each in before}
 
 
-@pytest.mark.parametrize("user", ["export", "a%2Fexport", "r"])
+@pytest.mark.parametrize(
+    "user", ["export", "a%2Fexport", "r", "%0Aann", "ann%0A", "ann%2Fexport%0A"]
+)
 async def test_whatever_users_are_called_they_are_erased_and_nobody_elses_requests_forgotten(
     desk: Desk, user: str
 ) -> None:

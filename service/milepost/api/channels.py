@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from milepost.api.bodies import Body, read_body
 from milepost.api.channels_shown import came_of, show_pending
+from milepost.api.free_names import taken_whole
 from milepost.api.known_agents import AgentVersion, KnownAgents
 from milepost.api.new_runs import AgentName, NewRuns, RunCreate
 from milepost.api.paging import allow, json_response, words
@@ -147,10 +148,12 @@ class Channels:
         """What is served."""
         return [
             Route("/v1/channels/{channel}/messages", self.say, methods=["POST"]),
-            Route(
-                "/v1/channels/{channel}/conversations/{conversation:path}/pending",
-                self.pending,
-                methods=["GET"],
+            taken_whole(
+                Route(
+                    "/v1/channels/{channel}/conversations/{conversation:path}/pending",
+                    self.pending,
+                    methods=["GET"],
+                )
             ),
         ]
 

@@ -13,6 +13,7 @@ from milepost.api.access import Access
 from milepost.api.acts import act_of
 from milepost.api.erasures_shown import show_erasure
 from milepost.api.export import Export
+from milepost.api.free_names import taken_whole
 from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.requests import caller
 from milepost.core.errors import InvalidError
@@ -37,8 +38,8 @@ class Users:
         """What is served."""
         return [
             # Whoever runs a chat chooses its users' names, which may well have a slash.
-            Route("/v1/users/{user:path}/export", self.export, methods=["GET"]),
-            Route("/v1/users/{user:path}", self.erase, methods=["DELETE"]),
+            taken_whole(Route("/v1/users/{user:path}/export", self.export, methods=["GET"])),
+            taken_whole(Route("/v1/users/{user:path}", self.erase, methods=["DELETE"])),
             Route("/v1/erasures", self.search, methods=["GET"]),
             Route("/v1/erasures/{erasure_id}", self.get, methods=["GET"]),
         ]
