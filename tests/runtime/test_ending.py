@@ -216,3 +216,19 @@ async def test_spans_that_were_told_before_are_not_told_again(shop: Workshop) ->
 
     assert await spans_of(shop, asked.run_id) == before
     assert [span.kind for span in before] == ["invoke_agent", "chat", "policy"]
+
+
+async def test_a_run_that_is_ended_from_outside_is_counted_with_what_it_cuts_off(
+    shop: Workshop,
+) -> None:
+    run = await shop.queue()
+    journal = await load(await shop.claim(), shop.agent(), shop.means([]))
+    begun: list[Event] = [StepStarted(1), MessageStarted("msg_1", "test/model")]
+    await journal.append(journal.stamp(*begun), state=reduce(evolve, begun, journal.state))
+
+    await end(shop, run.id)
+
+    page = shop.metrics.render({}).decode().splitlines()
+    assert 'milepost_runs_ended_total{status="cancelled"} 1.0' in page
+    assert 'milepost_model_calls_total{status="cancelled"} 1.0' in page
+    assert "milepost_appends_total 1.0" in page

@@ -57,6 +57,9 @@ class _Uncounted:
     def observe_append(self, *_: object) -> None:
         """Count nothing."""
 
+    def observe_ending(self, *_: object) -> None:
+        """Count nothing."""
+
 
 class _Tools:
     """The tools of every tenant."""

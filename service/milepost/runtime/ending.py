@@ -86,6 +86,7 @@ async def end_run(
         Frame(row.id, seq, each.type, now, data)
         for seq, (each, data) in enumerate(zip(events, encoded, strict=True), start=first)
     ]
+    ports.metrics.observe_ending(events, spans)
     if spans and sampled:
         ports.export(spans)
     ports.hub.publish(row.id, frames)

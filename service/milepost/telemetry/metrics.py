@@ -96,6 +96,10 @@ class Metrics:
     def observe_append(self, events: Iterable[Event], spans: Iterable[Span]) -> None:
         """Count one durable append: its events, and the spans that they closed."""
         self._appends.inc()
+        self.observe_ending(events, spans)
+
+    def observe_ending(self, events: Iterable[Event], spans: Iterable[Span]) -> None:
+        """Count what a run was ended with from outside, which is no iteration of a worker's."""
         for event in events:
             self._observe_event(event)
         for span in spans:
