@@ -7,10 +7,11 @@ import pytest
 
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
-from milepost.store import runs, traces
+from milepost.store import runs, traces, usage
 from milepost.store.records import Change, Claim, Page, RunFilter, UsageRow
 from milepost.store.store import Store
 from milepost.store.traces import TraceFilter, TraceRow
+from milepost.store.usage import Account, Taken
 from tests.store.making import NOW_MS, TENANT, a_finish, a_run, an_append, held
 
 SPAN = Span(
@@ -77,6 +78,21 @@ async def test_a_trace_adds_up_what_its_run_did(store: Store) -> None:
     used = Usage(20, 40, model_calls=2, cost_nanos=1_000)
     assert found == TraceRow(run, NOW_MS + 100, spans=3, tool_calls=1, errors=0, usage=used)
     assert found.duration_ms == 1_000
+
+
+async def test_what_was_taken_beside_a_run_s_log_is_in_the_sum_of_none_of_its_traces(
+    store: Store,
+) -> None:
+    claim = await a_good_run(store)
+    looked = Usage(7, cost_nanos=1_000, model_calls=1)
+    account = Account(TENANT, "ann", claim.run_id, claim.session_id, "clerk")
+    await store.write(usage.add([Taken(account, "demo/vectors", looked, 1, NOW_MS)]))
+
+    [listed] = await store.read(traces.search(TENANT, TraceFilter(), Page(10)))
+    dear = await store.read(traces.search(TENANT, TraceFilter(cost_min_nanos=1_001), Page(10)))
+
+    assert listed.usage == await store.read(usage.total(TENANT, claim.run_id))
+    assert (listed.usage.cost_nanos, dear) == (1_000, [])
 
 
 async def test_a_run_without_spans_has_a_trace_of_nothing(store: Store) -> None:

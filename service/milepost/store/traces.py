@@ -131,7 +131,7 @@ def search(tenant: str, wanted: TraceFilter, page: Page) -> Work[list[TraceRow]]
     )
     used = (
         select(_U.run_id, *(total.label(name) for name, total in usage.TOTALS.items()))
-        .where(_U.tenant == tenant, _U.run_id.in_(ids))
+        .where(_U.tenant == tenant, _U.run_id.in_(ids), usage.IN_LOG)
         .group_by(_U.run_id)
         .subquery("used")
     )
@@ -169,7 +169,9 @@ def _matching(tenant: str, wanted: TraceFilter) -> Query:
     if wanted.duration_min_ms is not None:
         query = query.where(_R.ended_ms - _start_ms() >= wanted.duration_min_ms)
     if wanted.cost_min_nanos is not None:
-        cost = select(usage.TOTALS["cost_nanos"]).where(_U.run_id == _R.id, _U.tenant == tenant)
+        cost = select(usage.TOTALS["cost_nanos"]).where(
+            _U.run_id == _R.id, _U.tenant == tenant, usage.IN_LOG
+        )
         query = query.where(cost.scalar_subquery() >= wanted.cost_min_nanos)
     if wanted.errors_only:
         failed = _has_span(_S.tenant == tenant, _S.status == word("error"))

@@ -28,10 +28,9 @@ NUMBERS = tuple(each.name for each in fields(Usage))
 TOTALS = {name: total_of(_U[name]) for name in NUMBERS}
 
 # What stands in a run's log has the number of its event; what was taken beside it, one below zero.
+IN_LOG = _U.seq > 0
 _TOTAL = Statement(
-    select(*TOTALS.values()).where(
-        _U.tenant == text("tenant"), _U.run_id == text("run_id"), _U.seq > 0
-    )
+    select(*TOTALS.values()).where(_U.tenant == text("tenant"), _U.run_id == text("run_id"), IN_LOG)
 )
 _beside = rows(
     "beside",
