@@ -106,6 +106,44 @@ def test_people_read_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"Z \[info +\] took over +\[milepost.worker\] run_id=run_1", said(capsys))
 
 
+HOSTILE = "a\x1b[2J\x9b\nFORGED [info] all is well"
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "a\x1b[31mred", "a\u2028b\x85c\u202ed"])
+def test_what_a_client_sent_neither_forges_a_line_nor_commands_a_terminal(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    configure("info", json=False)
+
+    logger("channels").warning("an intent is not known", intent=text)
+    logging.getLogger("library").warning("got %s", text)
+
+    own, foreign = said(capsys).removesuffix("\n").split("\n")
+    assert own.isprintable()
+    assert foreign.isprintable()
+    assert repr(text) in own
+    assert f"got {repr(text)[1:-1]}" in foreign
+
+
+def fail(why: str) -> None:
+    raise ValueError(why)
+
+
+def test_a_traceback_is_shown_in_lines_and_commands_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("info", json=False)
+
+    try:
+        fail("no\x1b[2J")
+    except ValueError:
+        logger("worker").exception("it failed")
+
+    shown = said(capsys).removesuffix("\n").split("\n")
+    assert shown[-1] == r"ValueError: no\x1b[2J"
+    assert all(line.isprintable() for line in shown)
+
+
 def said(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 

@@ -42,12 +42,14 @@ def configure(level: str, *, json: bool) -> None:
 
     It replaces only what it set itself, so that a second call counts and a test's handlers stay.
     """
-    renderer = structlog.processors.JSONRenderer(default=repr) if json else _columns()
+    shown: list[Processor] = [_on_one_line, _columns()]
+    if json:
+        shown = [structlog.processors.JSONRenderer(default=repr)]
     handler = _Stderr()
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=_COMMON,
-            processors=[ProcessorFormatter.remove_processors_meta, renderer, _mask_text],
+            processors=[ProcessorFormatter.remove_processors_meta, *shown, _mask_text],
         )
     )
     root = logging.getLogger()
@@ -133,6 +135,32 @@ def _without_secrets(key: object, value: object, depth: int) -> object:
 
 def _mask_text(_: WrappedLogger, __: str, line: object) -> str:
     return mask(str(line))
+
+
+class _Quoted:
+    """A text that columns show as Python would write it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+def _on_one_line(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Let nothing that is quoted look like another line, or command a terminal."""
+    for name, value in event.items():
+        if not isinstance(value, str) or value.isprintable():
+            continue
+        if name == "exception":
+            event[name] = "\n".join(map(_visible, value.split("\n")))
+        else:
+            event[name] = _visible(value) if name == "event" else _Quoted(value)
+    return event
+
+
+def _visible(text: str) -> str:
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _columns() -> structlog.dev.ConsoleRenderer:
