@@ -220,6 +220,9 @@ class Channels:
                 if last:
                     raise
                 continue
+            if turn.made:
+                route = "POST /v1/channels/{channel}/messages"
+                self._new_runs.export(drafts.request, turn.made, route, 200)
             for run_id in turn.told:
                 self._ports.hub.ring(inbox_bell(run_id))
             if turn.queued:

@@ -168,13 +168,19 @@ class NewRuns:
         return await self.queue(request, body, raw, run_id, found)
 
     async def queue(
-        self, request: Request, body: RunCreate, raw: bytes, run_id: str, agent: AgentVersion
+        self,
+        request: Request,
+        body: RunCreate,
+        raw: bytes,
+        run_id: str,
+        agent: AgentVersion,
+        route: str = "POST /v1/runs",
     ) -> MadeRun:
         """Queue the run of exactly this agent, or find what made it before."""
         run = self._new_run(request, body, raw, run_id, agent)
         if agent.id.startswith(direct.ID_PREFIX):
             run = replace(run, is_trial=True)
-        return await self.put(run, request)
+        return await self.put(run, request, route)
 
     def drafted(
         self, request: Request, body: RunCreate, agent: AgentVersion, channel: Channel
@@ -223,7 +229,7 @@ class NewRuns:
             await clear_way(self._ports, wanted, created.replaces)
         if not wanted.session_is_new:
             self._ports.hub.ring(session_bell(wanted.session_id))
-        self._export(request, wanted, route)
+        self.export(request, wanted, route)
         return MadeRun(created.run_id, created.status, wanted)
 
     def _new_run(
@@ -289,14 +295,14 @@ class NewRuns:
             return request_context(run_id, caller).header()
         return caller.header() if caller else None
 
-    def _export(self, request: Request, wanted: NewRun, route: str) -> None:
+    def export(self, request: Request, wanted: NewRun, route: str, status_code: int = 202) -> None:
         """Export this request's span: it ends when the run is durable, whoever streams on."""
         if self._exporter is None:
             return
         caller = TraceContext.parse(request.headers.get("traceparent"))
         place = request_context(wanted.id, caller)
         now = self._ports.clock()
-        self._exporter.export_server(route, place, wanted.created_ms, now, 202)
+        self._exporter.export_server(route, place, wanted.created_ms, now, status_code)
 
 
 def queued_event(  # noqa: PLR0913 - each is a part of the event

@@ -78,7 +78,9 @@ class ToolCalls:
             deadline_s=waits_s + STOPPED_WITHIN_S if tool.no_background else None,
         )
         run_id = self._ports.new_id("run")
-        made = await self._new_runs.queue(request, wanted, raw, run_id, agent)
+        made = await self._new_runs.queue(
+            request, wanted, raw, run_id, agent, "POST /v1/tools/{name}/call"
+        )
         headers = {"Location": f"/v1/runs/{made.run_id}"}
         if made.wanted is None:
             headers["Idempotency-Replayed"] = "true"

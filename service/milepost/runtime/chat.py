@@ -82,12 +82,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a message did. `told` are runs to be woken; `queued` says that a worker has to look."""
+    """What a message did. `told` are runs to be woken; `queued` says that a worker has to look.
+
+    `made` is the run that it has made, if it made one.
+    """
 
     delivery: Delivery
     replayed: bool = False
     told: tuple[str, ...] = ()
     queued: bool = False
+    made: NewRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,7 @@ class _Taking:
         scope, now = self.message.scope, self.around.clock()
         yield from conversations.go_on(scope, made.session_id, made.agent, now)
         done = replace(self._done, outcome=outcome, run_id=made.id, session_id=made.session_id)
-        return Turn(done, told=told, queued=bool(told) or status == "queued")
+        return Turn(done, told=told, queued=bool(told) or status == "queued", made=made)
 
     def _queue(self, place: Place) -> Work[tuple[NewRun, str]]:
         """Queue a run in the conversation's session, or in a new one if that was erased."""
@@ -272,7 +276,7 @@ class _Taking:
             session_id=made.session_id,
             pending_id=row.id,
         )
-        return Turn(done, queued=status == "queued")
+        return Turn(done, queued=status == "queued", made=made)
 
     def _answer(
         self, row: PendingRow, status: pending.Answer, executed_by: str | None = None
