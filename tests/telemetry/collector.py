@@ -19,6 +19,8 @@ class Collector:
     def __init__(self) -> None:
         self.endpoint = ""
         self.status = 200
+        self.answer = b""
+        self.headers: dict[str, str] = {}
         self.bodies: list[bytes] = []
         self.paths: list[str] = []
         self.gate = threading.Event()
@@ -73,11 +75,14 @@ def listening() -> Iterator[Collector]:
 
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            status = collector.status
+            status, answer = collector.status, collector.answer
             collector.take(self.path, self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(status)
-            self.send_header("Content-Length", "0")
+            for name, value in collector.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -6,6 +6,10 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
@@ -287,6 +291,51 @@ def test_a_collector_that_fails_is_named_once_with_the_reason_and_once_when_it_w
     assert "400" in str(failing["why"])
     assert (working["level"], working["event"]) == ("info", "spans are delivered again")
     assert working["dropped"] == 3 * BATCH_MAX
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_collector_that_is_elsewhere_is_said_to_be_and_nothing_counts_as_delivered(
+    collector: Collector, heard: Callable[[], list[dict[str, object]]], status: int
+) -> None:
+    collector.status, collector.headers = status, {"Location": "https://there.example/v1/traces"}
+    dropped: list[int] = []
+    exporter = Exporter(collector.endpoint, on_dropped=dropped.append)
+
+    exporter.export(filler(3))
+    exporter.close()
+
+    [line] = heard()
+    assert (dropped, line["event"]) == ([3], "spans are not delivered")
+    assert f"{status}, it is redirected to https://there.example" in str(line["why"])
+
+
+def test_spans_that_a_collector_rejects_of_a_batch_are_counted_and_its_reason_is_told(
+    collector: Collector, heard: Callable[[], list[dict[str, object]]]
+) -> None:
+    partial = ExportTracePartialSuccess(rejected_spans=2, error_message="they are too old")
+    collector.answer = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
+    dropped: list[int] = []
+    exporter = Exporter(collector.endpoint, on_dropped=dropped.append)
+
+    exporter.export(filler(3))
+    exporter.close()
+
+    [line] = heard()
+    assert (dropped, line["why"], line["dropped"]) == ([2], "they are too old", 2)
+
+
+@pytest.mark.parametrize("answer", [b"{}", b'{"partialSuccess":{}}', b"OK", b"\0" * 100_000])
+def test_whatever_else_a_collector_says_of_what_it_took_it_took_it(
+    collector: Collector, heard: Callable[[], list[dict[str, object]]], answer: bytes
+) -> None:
+    collector.answer = answer
+    dropped: list[int] = []
+    exporter = Exporter(collector.endpoint, on_dropped=dropped.append)
+
+    exporter.export(filler(3))
+    exporter.close()
+
+    assert (dropped, heard()) == ([], [])
 
 
 def test_without_a_collector_one_line_says_so(

@@ -9,7 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+import requests
+from google.protobuf.message import DecodeError
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
@@ -23,6 +26,7 @@ QUEUE_MAX = 8_192
 BATCH_MAX = 512
 LINGER_S = 1.0
 ATTEMPT_S = 5.0
+ANSWER_BYTES_MAX = 65_536
 CLOSE_S = 5.0
 
 _log = logger("telemetry")
@@ -50,6 +54,36 @@ def _take_words_of(name: str) -> _Words:
     return words
 
 
+class _Refusals:
+    """What collectors refuse in answers that the SDK takes for success."""
+
+    def __init__(self, words: _Words) -> None:
+        self._words = words
+        self.rejected = 0
+
+    def __call__(self, answer: requests.Response, *_: object, **__: object) -> None:
+        """Look at an answer. Raises for a redirect, which nobody follows."""
+        if 300 <= answer.status_code < 400:
+            answer.close()  # Nobody else sees it.
+            to = answer.headers.get("location")
+            raise _RedirectedError(f"{answer.status_code}, it is redirected to {to}")
+        if answer.ok and len(answer.content) <= ANSWER_BYTES_MAX:
+            self._count(answer.content)
+
+    def _count(self, content: bytes) -> None:
+        try:
+            partial = ExportTraceServiceResponse.FromString(content).partial_success
+        except DecodeError:
+            return  # It was taken: what else is said of it is no OTLP.
+        if partial.rejected_spans > 0:
+            self.rejected = partial.rejected_spans
+            self._words.first = partial.error_message or "the collector rejected spans"
+
+
+class _RedirectedError(Exception):
+    """The collector is elsewhere."""
+
+
 class Exporter:
     """Exports over OTLP/HTTP to `endpoint`, the collector's base URL, until it is closed.
 
@@ -70,8 +104,11 @@ class Exporter:
         self._content = content
         self._on_dropped = on_dropped
         url = f"{endpoint.rstrip('/')}/v1/traces"
-        self._otlp = OTLPSpanExporter(endpoint=url, timeout=ATTEMPT_S)
         self._words = _take_words_of(OTLPSpanExporter.__module__)
+        self._refusals = _Refusals(self._words)
+        session = requests.Session()
+        session.hooks["response"].append(self._refusals)
+        self._otlp = OTLPSpanExporter(endpoint=url, timeout=ATTEMPT_S, session=session)
         self._failing = False
         self._lost = 0
         self._lock = threading.Lock()
@@ -138,15 +175,15 @@ class Exporter:
             return [self._queue.popleft() for _ in range(size)]
 
     def _send(self, batch: list[Span | ReadableSpan]) -> None:
-        self._words.first = ""
+        self._words.first, self._refusals.rejected = "", 0
         try:
             sent = self._otlp.export([self._readable(span) for span in batch])
         except Exception:
             _log.exception("spans could not be encoded", spans=len(batch))
             sent = SpanExportResult.FAILURE
-        delivered = sent is SpanExportResult.SUCCESS
-        if not delivered:
-            self._drop(len(batch))
+        lost = self._refusals.rejected if sent is SpanExportResult.SUCCESS else len(batch)
+        self._drop(min(lost, len(batch)))
+        delivered = not lost
         if delivered is self._failing:
             self._failing = not delivered
             self._tell()
