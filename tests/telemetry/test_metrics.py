@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from milepost.core.events import (
     Event,
     Failure,
+    MemorySummarized,
+    MemoryTrimmed,
     MessageCompleted,
     Output,
     RunCancelled,
@@ -16,6 +18,8 @@ from milepost.core.events import (
     RunExpired,
     RunFailed,
     RunIncomplete,
+    ToolCallScreened,
+    ToolResultCompressed,
 )
 from milepost.core.spans import CACHE_HIT, Span, SpanKind, SpanStatus
 from milepost.core.usage import Usage
@@ -23,6 +27,7 @@ from milepost.telemetry.metrics import TOOL_LABELS_MAX, Metrics
 
 FAILURE = Failure("provider_error", "no")
 OUTPUT = Output("42")
+TAKEN = Usage(input_tokens=50, output_tokens=20)
 STATUSES = ("delivered", "failed", "dead")
 
 
@@ -135,6 +140,26 @@ def test_tokens_are_counted_and_those_saved_are_counted_apart() -> None:
     assert shown['milepost_tokens_saved_total{direction="input"}'] == 50
     assert shown['milepost_tokens_saved_total{direction="output"}'] == 20
     assert shown["milepost_appends_total"] == 2
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ToolCallScreened("call_1", usage=TAKEN),
+        ToolResultCompressed("call_1", "short", 9_000, "demo/offline", TAKEN),
+        MemorySummarized("sum_1", "1:0", "1:1", 2, "demo/offline", "They spoke.", TAKEN),
+        MemoryTrimmed("sum_1", "1:0", "1:1", 2, "demo/offline", FAILURE, TAKEN),
+    ],
+    ids=lambda event: event.type,
+)
+def test_tokens_are_counted_whatever_a_model_was_asked_for(event: Event) -> None:
+    metrics = Metrics()
+
+    metrics.observe_append([event], [])
+
+    shown = samples(metrics)
+    assert shown['milepost_tokens_total{direction="input"}'] == 50
+    assert shown['milepost_tokens_total{direction="output"}'] == 20
 
 
 def test_model_calls_are_counted_by_end_and_timed() -> None:

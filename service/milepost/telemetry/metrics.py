@@ -14,12 +14,17 @@ from prometheus_client.metrics_core import Metric
 
 from milepost.core.events import (
     Event,
+    InputScreened,
+    MemorySummarized,
+    MemoryTrimmed,
     MessageCompleted,
     RunCancelled,
     RunCompleted,
     RunExpired,
     RunFailed,
     RunIncomplete,
+    ToolCallScreened,
+    ToolResultCompressed,
 )
 from milepost.core.spans import CACHE_HIT, Span
 from milepost.core.usage import Usage
@@ -146,7 +151,14 @@ class Metrics:
 
     def _observe_event(self, event: Event) -> None:
         match event:
-            case MessageCompleted(usage=usage):
+            case (
+                MessageCompleted(usage=usage)
+                | InputScreened(usage=usage)
+                | ToolCallScreened(usage=usage)
+                | ToolResultCompressed(usage=usage)
+                | MemorySummarized(usage=usage)
+                | MemoryTrimmed(usage=usage)
+            ):
                 self._count_tokens(usage)
             case RunCompleted() | RunIncomplete() | RunFailed() | RunCancelled() | RunExpired():
                 self._child(self._runs_ended, event.type.removeprefix("run.")).inc()
