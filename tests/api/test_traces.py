@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -23,6 +24,7 @@ from tests.stubs.openai_server import (
     framed,
     serving_answers,
 )
+from tests.stubs.web_server import saying, web_server
 
 
 @pytest.fixture
@@ -166,6 +168,27 @@ async def test_what_a_tool_was_only_denied_is_no_run_in_which_it_ran(
     await ended(client, approval["run_id"])
 
     assert await found(client, "tool=send_email") == []
+
+
+async def test_a_run_is_found_by_the_model_that_stood_in_for_another(
+    sqlite_database_url: str, tmp_path: Path
+) -> None:
+    async with directed_model() as model, web_server(saying({"error": "full"}, 503)) as full:
+        file = tmp_path / "mine.toml"
+        file.write_text(
+            f'[providers.full]\nwire = "openai"\nbase_url = "{full.url}"\n'
+            f'[providers.idle]\nwire = "openai"\nbase_url = "{model.base_url}"\n'
+        )
+        settings = settings_for(sqlite_database_url, providers=str(file))
+        async with serving(settings) as service, service.client() as client:
+            agent = {"name": "clerk", "model": "full/big", "fallbacks": ["idle/directed"]}
+            assert (await client.post("/v1/agents", json=agent)).status_code == 201
+            run_id = await started(client, "Hi", agent="clerk")
+            await ended(client, run_id)
+
+            assert await found(client, "model=idle/directed") == [run_id]
+            assert await found(client, "model=full/big") == [run_id]
+            assert await found(client, "model=idle/other") == []
 
 
 async def test_a_child_s_trace_hangs_below_its_parent_s_call(sqlite_database_url: str) -> None:

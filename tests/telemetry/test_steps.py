@@ -204,6 +204,7 @@ def test_a_fallback_says_which_model_failed_and_why() -> None:
     assert (span.status, span.error) == ("error", "the vendor is out of office")
     assert span.attributes["milepost.fallback.failed"] == "a/b"
     assert span.attributes["milepost.fallback.chosen"] == "c/d"
+    assert span.model == "c/d"
 
 
 def test_a_budget_says_what_of_it_is_spent() -> None:

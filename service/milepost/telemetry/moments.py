@@ -26,7 +26,10 @@ from milepost.telemetry.keys import INPUT_SCREENING, screening_of
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that happened. It stands below the first of `within` that is open, if any is."""
+    """Something that happened. It stands below the first of `within` that is open, if any is.
+
+    `model` is one that was called with it, as `provider/model`.
+    """
 
     kind: SpanKind
     subject: str
@@ -34,6 +37,7 @@ class Moment:
     call_id: str | None = None
     within: tuple[str, ...] = ()
     attributes: Attributes = field(default_factory=dict)
+    model: str | None = None
 
 
 def moment_of(event: Event, *, content: bool) -> Moment | None:
@@ -98,7 +102,8 @@ def _fell_back(event: ModelFellBack, _: bool) -> Moment:
         "milepost.fallback.failed": event.failed,
         "milepost.fallback.chosen": event.chosen,
     }
-    return Moment("fallback", event.chosen, failed(event.error), attributes=told)
+    failure = failed(event.error)
+    return Moment("fallback", event.chosen, failure, attributes=told, model=event.chosen)
 
 
 def _circled(event: LoopDetected, _: bool) -> Moment:

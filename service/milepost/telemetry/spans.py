@@ -352,7 +352,7 @@ class SpanFold:
             tool = asked.name if asked else None
             told = {CALL_ID: call_id, **told}
         subject = " ".join(filter(None, (moment.subject, tool)))
-        begun = self._below(seq, time_ms, moment.kind, subject, told, tool=tool)
+        begun = self._below(seq, time_ms, moment.kind, subject, told, model=moment.model, tool=tool)
         above = (self._open_spans.get(key) for key in moment.within)
         if within := next(filter(None, above), None):
             begun = replace(begun, parent_id=within.span_id)
