@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from milepost.core.errors import FencedError
@@ -83,6 +84,17 @@ async def test_a_search_finds_what_was_asked_for(
 
     names = {a.id: "a", b.id: "b", c.id: "c"}
     assert "".join(names[row.id] for row in rows) == found
+
+
+@pytest.mark.parametrize("key", ["a\\b", "a\\", "\\n", "\\u0041", "a\nb", "\x1f", "$.a[0]", "é'"])
+async def test_a_search_finds_a_label_whatever_its_key_is_made_of(store: Store, key: str) -> None:
+    labels = orjson.dumps({key: "red"}).decode()
+    labelled = await queued(store, a_run(metadata=labels))
+    await queued(store, a_run(metadata='{"A":"red","n":"red","b":"red"}'))
+
+    rows = await store.read(runs.search(TENANT, RunFilter(metadata={key: "red"}), Page(10)))
+
+    assert [row.id for row in rows] == [labelled.id]
 
 
 async def test_a_search_by_session_finds_its_runs(store: Store) -> None:

@@ -393,8 +393,8 @@ class json_text(FunctionElement[str]):  # noqa: N801 - reads as a SQL function
 @compiles(json_text, "sqlite")
 def _json_text_sqlite(element: json_text, compiler: SQLCompiler, **options: Any) -> str:
     document, key = (compiler.process(part, **options) for part in element.clauses)
-    # A quoted label takes any key but one with a quote in it, which the API refuses.
-    return f"json_extract({document}, '$.\"' || {key} || '\"')"
+    # Spelled as JSON does, any key is found but one with a quote in it, which the API refuses.
+    return f"json_extract({document}, '$.' || json_quote({key}))"
 
 
 @compiles(json_text, "postgresql")
