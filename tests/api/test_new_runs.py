@@ -66,6 +66,19 @@ async def clerk(client: httpx2.AsyncClient) -> dict[str, Any]:
     return agent
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("query", ["wait=soon", "wait=121", "partials=maybe"])
+async def test_a_run_that_is_refused_for_its_query_is_not_made(
+    client: httpx2.AsyncClient, query: str, stream: bool
+) -> None:
+    await made(client, "/v1/agents", an_agent())
+
+    answer = await client.post(f"/v1/runs?{query}", json={**HELLO, "stream": stream})
+
+    assert refusal(answer) == (400, "bad_query")
+    assert (await client.get("/v1/runs")).json()["data"] == []
+
+
 # --- The agent as it is now ---
 
 

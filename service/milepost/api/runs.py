@@ -90,7 +90,9 @@ class Runs:
     async def create(self, request: Request) -> Response:
         """Queue a run. The same request may wait for its end, or stream it."""
         allow(request, "wait", "partials")
-        flag(request, "partials", default=False)  # Before anything is queued.
+        # What does not fit is refused before anything is queued.
+        flag(request, "partials", default=False)
+        wait_s(request)
         principal = principal_of(request)
         principal.require("runs:write")
         body, raw = await read_body(request, RunCreate)
