@@ -269,19 +269,13 @@ def test_a_conversation_of_nothing_begins_with_nothing_said() -> None:
     assert contents(Message("system", "Begin")) == [{"role": "user", "parts": [{"text": ""}]}]
 
 
-def test_a_picture_whose_address_tells_no_format_is_taken_for_a_jpeg() -> None:
-    said = Message("user", images=(Image("https://example.com/cat?size=9.png"),))
+@pytest.mark.parametrize("url", ["https://example.com/cat?size=9.png", "https://[cat.png"])
+def test_a_picture_whose_address_tells_no_format_is_taken_for_a_jpeg(url: str) -> None:
+    said = Message("user", images=(Image(url),))
 
     [sent] = contents(said)
 
-    assert sent["parts"] == [
-        {
-            "fileData": {
-                "fileUri": "https://example.com/cat?size=9.png",
-                "mimeType": "image/jpeg",
-            }
-        }
-    ]
+    assert sent["parts"] == [{"fileData": {"fileUri": url, "mimeType": "image/jpeg"}}]
 
 
 # --- Calls -------------------------------------------------------------------------------------

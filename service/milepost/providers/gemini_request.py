@@ -103,9 +103,17 @@ def _image(image: Image) -> Part:
     if image.url.startswith("data:"):
         described, _, encoded = image.url.removeprefix("data:").partition(",")
         return {"inlineData": {"mimeType": described.partition(";")[0], "data": encoded}}
-    ending = PurePosixPath(urlsplit(image.url).path).suffix.lower()
+    ending = PurePosixPath(_path(image.url)).suffix.lower()
     media_type = _MEDIA_TYPES.get(ending, _MEDIA_TYPE)
     return {"fileData": {"fileUri": image.url, "mimeType": media_type}}
+
+
+def _path(url: str) -> str:
+    """Return the path of an address; nothing of what is none, which its vendor refuses."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
 
 
 def _said(message: Message, calls: "_Calls", is_modern: bool) -> Iterator[Part]:
