@@ -219,6 +219,23 @@ def test_a_ready_schema_that_cannot_be_judged_is_refused(
     assert refusal.value.code == "invalid_tool"
 
 
+@pytest.mark.timeout(10)
+def test_a_ready_schema_whose_parts_double_with_every_level_keeps_nobody_waiting() -> None:
+    levels: dict[str, Json] = {
+        f"l{n}": {"allOf": [{"$ref": f"#/$defs/l{n + 1}"}, {"$ref": f"#/$defs/l{n + 1}"}]}
+        for n in range(60)
+    }
+    schema: dict[str, Json] = {
+        "type": "object",
+        "allOf": [{"$ref": "#/$defs/l0"}],
+        "$defs": {**levels, "l60": {"type": "object"}},
+    }
+
+    definition = Tool(name="any", description="Any.", function=forecast, parameters=schema)
+
+    assert definition.schema.parameters["additionalProperties"] is False
+
+
 NAMED = "it must be an object whose values are schemas"
 SCHEMA = "it must be a schema: an object, true or false"
 SCHEMAS = "it must be a list of one schema or more"

@@ -1,7 +1,6 @@
 """What a ready-made JSON Schema must be, to stand for a tool's parameters."""
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import cast
 
 from milepost.core.errors import ToolValidationError
@@ -32,7 +31,7 @@ def closed(schema: Mapping[str, Json], tool: str) -> dict[str, Json]:
         raise _invalid(tool, f"its parameters must be of type object, not {schema.get('type')!r}")
     check_judgeable(schema, f"tool {tool!r}")
     properties = cast("Mapping[str, Json]", schema.get("properties", {}))
-    if not _names_more(schema, {"allOf": [dict(schema)]}, properties):
+    if not _names_more(schema, properties):
         schema = {"additionalProperties": False, **schema}
     return {**schema, "properties": dict(properties)}
 
@@ -122,22 +121,27 @@ def _holds(document: Mapping[str, Json], reference: str) -> bool:
         return False
 
 
-def _names_more(document: Mapping[str, Json], part: Json, known: Mapping[str, Json]) -> bool:
-    """Say whether a schema by which the same value is judged as by `part` names what is unknown."""
-    if not isinstance(part, Mapping):
-        return False
-    beside = [cast("list[Json]", part.get(name, [])) for name in ("anyOf", "oneOf", "allOf")]
-    if "$ref" in part:
-        beside.append([resolve(document, str(part["$ref"]))])
-    return any(
-        isinstance(each, Mapping)
-        and (
-            cast("Mapping[str, Json]", each.get("properties", {})).keys() - known.keys()
-            or set(cast("list[str]", each.get("required", []))) - known.keys()
-            or _names_more(document, each, known)
-        )
-        for each in chain(*beside)
-    )
+def _names_more(document: Mapping[str, Json], known: Mapping[str, Json]) -> bool:
+    """Say whether the document, or a schema beside it for the same value, names what is unknown.
+
+    Each is looked at once: references may lead to it by more ways than anybody can go.
+    """
+    seen: set[int] = set()
+    ahead = [cast("Json", document)]
+    while ahead:
+        part = ahead.pop()
+        if not isinstance(part, Mapping) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        named = {*cast("Mapping[str, Json]", part.get("properties", {}))}
+        named.update(cast("list[str]", part.get("required", [])))
+        if named - known.keys():
+            return True
+        for name in ("anyOf", "oneOf", "allOf"):
+            ahead += cast("list[Json]", part.get(name, []))
+        if "$ref" in part:
+            ahead.append(resolve(document, str(part["$ref"])))
+    return False
 
 
 def _wrong(where: str, issue: str) -> ToolValidationError:
