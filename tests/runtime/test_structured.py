@@ -81,6 +81,16 @@ def test_a_schema_that_cannot_be_judged_is_refused(schema: dict[str, Json]) -> N
         require_judged(schema)
 
 
+@pytest.mark.timeout(10)
+def test_a_schema_of_thousands_of_references_keeps_nobody_waiting() -> None:
+    definitions: dict[str, Json] = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(20_000)}
+
+    require_judged({"$defs": {**definitions, "d20000": {"type": "string"}}})
+
+    with pytest.raises(InvalidError, match="nothing but that again"):
+        require_judged({"$defs": {**definitions, "d20000": {"$ref": "#/$defs/d19999"}}})
+
+
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|a)*b", "(x+x+)+y", "(", r"(a)\1"])
 def test_a_pattern_that_could_keep_everybody_waiting_is_refused(pattern: str) -> None:
     schema: dict[str, Json] = {"properties": {"a": {"type": "string", "pattern": pattern}}}

@@ -207,6 +207,14 @@ def test_a_ready_schema_is_judged_whole(arguments: dict[str, Json], message: str
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "pattern that cannot be read"),
         ({"type": "object", "properties": {"a": {"items": [{}]}}}, "since 2020-12"),
         ({"type": "object", "allOf": [{"oneOf": [{"$ref": "#"}]}]}, "nothing but that again"),
+        (
+            {"type": "object", "properties": {"a": {"$ref": "#/of/b"}}, "of": {"b": {"not": {}}}},
+            "#/of/b uses not",
+        ),
+        (
+            {"type": "object", "allOf": [{"$ref": "#/of"}], "of": {"items": {"$ref": "#/no"}}},
+            "#/of/items refers to #/no",
+        ),
     ],
 )
 def test_a_ready_schema_that_cannot_be_judged_is_refused(

@@ -1,6 +1,7 @@
 """What a ready-made JSON Schema must be, to stand for a tool's parameters."""
 
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import cast
 
 from milepost.core.errors import ToolValidationError
@@ -37,9 +38,26 @@ def closed(schema: Mapping[str, Json], tool: str) -> dict[str, Json]:
 
 
 def check_judgeable(schema: Mapping[str, Json], whose: str) -> None:
-    """Raise ToolValidationError for a schema of which a part is wrong, or would not be judged."""
-    for pointer, part in _parts(cast("Json", dict(schema)), "#", 0):
-        _check_part(schema, part, f"{whose}: the schema at {pointer}")
+    """Raise ToolValidationError for a schema of which a part is wrong, or would not be judged.
+
+    What a reference names is a part, wherever in the document it stands.
+    """
+    places: dict[str, str] = {}
+    seen: set[int] = set()
+    ahead: list[tuple[str, Json]] = [("#", cast("Json", schema))]
+    while ahead:
+        start, whole = ahead.pop()
+        if id(whole) in seen:
+            continue
+        for pointer, part in _parts(whole, start, 0):
+            where = f"{whose}: the schema at {pointer}"
+            seen.add(id(part))
+            _check_part(schema, part, where)
+            if "$ref" in part:
+                reference = str(part["$ref"])
+                places.setdefault(reference, where)
+                ahead.append((reference, resolve(schema, reference)))
+    _check_ends(schema, places)
 
 
 def check_callable(schema: Mapping[str, Json], signature: Signature, tool: str) -> None:
@@ -84,22 +102,30 @@ def _check_part(document: Mapping[str, Json], part: Mapping[str, Json], where: s
         raise _wrong(where, misuse)
     if "$ref" in part and not _holds(document, str(part["$ref"])):
         raise _wrong(where, f"refers to {part['$ref']}, where it has no schema")
-    if "$ref" in part and _is_endless(document, str(part["$ref"])):
-        raise _wrong(where, f"refers to {part['$ref']}, which is nothing but that again")
 
 
-def _is_endless(document: Mapping[str, Json], reference: str) -> bool:
-    """Say whether judging a value by `reference` leads there again with the very same value."""
-    found: set[str] = set()
-    ahead = [reference]
+def _check_ends(document: Mapping[str, Json], places: Mapping[str, str]) -> None:
+    """Refuse a reference by which judging a value leads there again with the very same value.
+
+    `places` says of each reference where it stands. Each part is looked at once, however many
+    references lead there.
+    """
+    onward: dict[int, list[int]] = {}
+    ahead = [resolve(document, reference) for reference in places]
     while ahead:
-        for following in _references_beside(resolve(document, ahead.pop())):
-            if following == reference:
-                return True
-            if following not in found and _holds(document, following):
-                found.add(following)
-                ahead.append(following)
-    return False
+        part = ahead.pop()
+        if id(part) not in onward:
+            following = [resolve(document, each) for each in _references_beside(part)]
+            onward[id(part)] = [id(each) for each in following]
+            ahead += following
+    try:
+        TopologicalSorter(onward).prepare()
+    except CycleError as error:
+        circle = set(error.args[1])
+        for reference, where in places.items():
+            if id(resolve(document, reference)) in circle:
+                issue = f"refers to {reference}, which is nothing but that again"
+                raise _wrong(where, issue) from None
 
 
 def _references_beside(part: Json) -> Iterator[str]:
