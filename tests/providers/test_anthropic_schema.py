@@ -162,6 +162,13 @@ def test_a_schema_that_contains_itself_is_not_sent() -> None:
     assert answer_schema({"$ref": "#/$defs/Tree", "$defs": {"Tree": tree}}) is None
 
 
+def test_a_schema_whose_references_lead_on_and_on_is_not_sent() -> None:
+    levels: dict[str, Json] = {f"L{n}": {"$ref": f"#/$defs/L{n + 1}"} for n in range(2_000)}
+    definitions: Json = {**levels, "L2000": {"type": "string"}}
+
+    assert answer_schema({**obj({"a": {"$ref": "#/$defs/L0"}}), "$defs": definitions}) is None
+
+
 def test_a_definition_may_be_used_often() -> None:
     levels = {
         f"L{n}": obj({"a": {"$ref": f"#/$defs/L{n + 1}"}, "b": {"$ref": f"#/$defs/L{n + 1}"}},

@@ -11,7 +11,7 @@ Constraints that cannot be said become words for the model; whoever reads the an
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from milepost.core.json import Json
+from milepost.core.json import DEPTH_MAX, Json
 from milepost.core.schema_words import reduced
 
 OPTIONAL_MAX = 24
@@ -120,9 +120,12 @@ class _Translation:
         return reduced(closed, ("type", "properties", "required", "additionalProperties"))
 
     def _require_end(self, part: Json, within: tuple[str, ...] = ()) -> None:
-        """Refuse a schema that contains itself, and references to what is not there."""
+        """Refuse a schema that contains itself, and references to what is not there.
+
+        One whose references lead on and on is as good as endless.
+        """
         for reference in _references(part):
-            if reference in within:
+            if reference in within or len(within) == DEPTH_MAX:
                 raise _Inexpressible
             if reference not in self._ending:
                 self._require_end(self._target(reference), (*within, reference))
