@@ -468,8 +468,12 @@ async def test_uploads_that_are_in_memory_are_bounded_together(
 
 
 @pytest.mark.parametrize(
-    "query", [{"concurrency": "many"}, {"colour": "red"}, {"deadline_s": "-1"}, {"priority": "101"}]
-)
+    "query",
+    [
+        {"concurrency": "many"}, {"colour": "red"}, {"deadline_s": "-1"}, {"priority": "101"},
+        {"user": "a\0b"}, {"agent": "a\0b"}, {"metadata[a]": "\0"},
+    ],
+)  # fmt: skip
 async def test_a_query_that_does_not_fit_is_refused(
     clerk: httpx2.AsyncClient, query: dict[str, str]
 ) -> None:

@@ -12,7 +12,7 @@ from milepost.api.batch_items import ITEMS_MAX, Items
 from milepost.api.bodies import loads, parse, read_bytes, require_media
 from milepost.api.known_agents import AgentVersion
 from milepost.api.new_runs import AgentName, RunOptions, queued_event
-from milepost.api.paging import allow, metadata
+from milepost.api.paging import allow, metadata, words
 from milepost.api.replays import Made, asked, once
 from milepost.api.requests import principal_of
 from milepost.api.uploads import Uploads, read_lines
@@ -149,7 +149,7 @@ class NewBatches:
 
 
 def _options_in_query(request: Request) -> BatchOptions:
-    given = {name: request.query_params[name] for name in _IN_QUERY if name in request.query_params}
+    given = {name: said for name in _IN_QUERY if (said := words(request, name)) is not None}
     try:
         return BatchOptions.model_validate({**given, "metadata": metadata(request)}, strict=False)
     except ValidationError as error:
