@@ -244,6 +244,29 @@ def test_the_vendors_limits_are_kept(fits: dict[str, Json], does_not: dict[str, 
     assert strict_schema(does_not) is None
 
 
+def test_references_that_lead_on_and_on_are_not_said() -> None:
+    levels: dict[str, Json] = {
+        f"L{n}": {"$ref": f"#/$defs/L{n + 1}", "description": "Next."} for n in range(1_000)
+    }
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/L0", "description": "First."}},
+        "required": ["a"],
+        "$defs": {**levels, "L1000": {"type": "null"}},
+    }
+
+    assert strict_schema(schema) is None
+
+
+@pytest.mark.timeout(10)
+def test_a_long_tuple_keeps_nobody_waiting() -> None:
+    places: Json = [{"const": place, "type": "integer"} for place in range(40_000)]
+
+    tuple_: Json = {"type": "array", "prefixItems": places}
+
+    assert strict_schema({"type": "object", "properties": {"a": tuple_}}) is None
+
+
 def test_a_schema_that_grows_without_end_is_given_up() -> None:
     doubled: dict[str, Json] = {
         f"l{n}": schema_of(

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+import orjson
+
 from milepost.core.json import Json
 from milepost.core.json_schema import without_combinators
 from milepost.core.schema_words import described, reduced
@@ -22,6 +24,8 @@ DEPTH_MAX = 10
 PROPERTIES_MAX = 5_000
 ENUM_VALUES_MAX = 1_000
 PARTS_MAX = 10_000
+REFERENCES_MAX = 64
+"""How many of them may be put in place within one another."""
 
 Part = dict[str, Json]
 
@@ -143,9 +147,10 @@ class _Strict:
         if not properties and "additionalProperties" not in part:
             raise _Inexpressible  # Any object at all; closed it would be none.
         required = _names_in(part)
-        if any(name not in required and not _may_be_named(p) for name, p in properties.items()):
+        named = set(required)
+        if any(name not in named and not _may_be_named(p) for name, p in properties.items()):
             raise _Inexpressible
-        if not properties.keys() >= set(required):
+        if not properties.keys() >= named:
             raise _Inexpressible
         told = {name: self._part(inner, within) for name, inner in properties.items()}
         names = required if len(required) == len(told) else list(told)
@@ -156,9 +161,10 @@ class _Strict:
         """Return the list; one whose items differ by place is said as one of any of them."""
         places = _list_of(part, "prefixItems")
         items = part.get("items", False) if places else part.get("items")
-        kinds = [kind for n, kind in enumerate(places) if kind not in places[:n]]
-        if items not in kinds and items is not False:
-            kinds.append(items)
+        every = places if items is False else [*places, items]
+        kinds = [
+            *{orjson.dumps(kind, option=orjson.OPT_SORT_KEYS): kind for kind in every}.values()
+        ]
         one: Json = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
         rest = {key: value for key, value in part.items() if key != "prefixItems"}
         told = {**rest, "items": self._part(one, within)}
@@ -170,6 +176,8 @@ class _Strict:
         target = self._target(reference)
         if not beside or reference in within:
             return {"$ref": reference}
+        if len(within) == REFERENCES_MAX:
+            raise _Inexpressible  # They lead on and on.
         return self._part({**target, **beside}, (*within, reference))
 
     def _target(self, reference: str) -> Part:
