@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.api.asking import ARGUMENTS, decide, events, mails
-from tests.api.making import a_tool_source, made, refusal
+from tests.api.making import a_tool_source, an_agent, made, refusal
 from tests.api.serving import KeyedService, Service, serving, serving_tenants, settings_for
 
 TOOLS = '''
@@ -246,6 +246,32 @@ async def test_the_same_request_calls_once(client: httpx2.AsyncClient) -> None:
     assert again.headers["idempotency-replayed"] == "true"
     assert refusal(other) == (422, "idempotency_key_reused")
     assert len((await client.get("/v1/runs")).json()["data"]) == 1
+
+
+@pytest.mark.parametrize("gone", ["tool", "agent"])
+async def test_the_same_request_is_answered_though_what_it_needs_is_gone(
+    client: httpx2.AsyncClient, gone: str
+) -> None:
+    nowhere = {"name": "look", "description": "X.", "method": "GET", "url": "http://127.0.0.2:9/"}
+    source = await made(
+        client, "/v1/tool_sources", {"kind": "http", "name": "shop", "tools": [nowhere]}
+    )
+    await made(client, "/v1/agents", an_agent(tools=["look"]))
+    asked: dict[str, Any] = {
+        "url": "/v1/tools/look/call",
+        "json": {"agent": "clerk"},
+        "headers": {"idempotency-key": "k1"},
+    }
+
+    first = await client.post(**asked)
+    left = f"/v1/tool_sources/{source['id']}" if gone == "tool" else "/v1/agents/clerk"
+    assert (await client.delete(left)).status_code == 204
+    again = await client.post(**asked)
+    another = await client.post(**{**asked, "headers": {}})
+
+    assert (again.status_code, again.json()) == (first.status_code, first.json())
+    assert again.headers["idempotency-replayed"] == "true"
+    assert refusal(another) == (404, f"{gone}_not_found")
 
 
 async def test_what_cannot_be_called_here_is_refused_with_words(

@@ -162,7 +162,7 @@ class NewRuns:
         try:
             found = await self._agents.look_up(tenant, body.agent)
         except NotFoundError:
-            if earlier := await self._earlier(request, raw, run_id):
+            if earlier := await self.earlier(request, raw, run_id):
                 return MadeRun(earlier.run_id, "", None, replayed=True, steered=earlier.steered)
             raise
         return await self.queue(request, body, raw, run_id, found)
@@ -207,8 +207,8 @@ class NewRuns:
 
         return placed
 
-    async def _earlier(self, request: Request, raw: bytes, run_id: str) -> Answer | None:
-        """Return what the same request was answered with when its agent was still there."""
+    async def earlier(self, request: Request, raw: bytes, run_id: str) -> Answer | None:
+        """Return what the same request was answered with when what it needs was still there."""
         wish = asked(request, raw, run_id, self._ports.clock())
         kept = await self._ports.store.write(idempotency.recall(wish)) if wish else None
         return None if kept is None else Answer.of(kept)

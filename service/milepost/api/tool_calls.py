@@ -66,9 +66,15 @@ class ToolCalls:
         tenant = caller(request, "runs:write").tenant
         body, raw = await read_body(request, ToolCallCreate)
         waits_s = 0 if body.background else wait_s(request, WAIT_S)
-        tool = await self._tool(tenant, request.path_params["name"])
+        run_id = self._ports.new_id("run")
+        try:
+            tool = await self._tool(tenant, request.path_params["name"])
+            agent = await self._agent(tenant, tool.name, body.agent)
+        except NotFoundError:
+            if (earlier := await self._new_runs.earlier(request, raw, run_id)) is None:
+                raise
+            return await self._answer(tenant, body, earlier.run_id, waits_s, replayed=True)
         _require_callable(tool, waits=waits_s > 0)
-        agent = await self._agent(tenant, tool.name, body.agent)
         wanted = RunCreate(
             agent=agent.name,
             input=written_call(tool.name, body.arguments),
@@ -77,20 +83,27 @@ class ToolCalls:
             # For the case that this process dies while it waits.
             deadline_s=waits_s + STOPPED_WITHIN_S if tool.no_background else None,
         )
-        run_id = self._ports.new_id("run")
         made = await self._new_runs.queue(
             request, wanted, raw, run_id, agent, "POST /v1/tools/{name}/call"
         )
-        headers = {"Location": f"/v1/runs/{made.run_id}"}
-        if made.wanted is None:
-            headers["Idempotency-Replayed"] = "true"
-        elif made.status == "queued":
+        if made.wanted is not None and made.status == "queued":
             self._ports.hub.ring(QUEUE_BELL)
         if tool.no_background:
             await self._attend(request, made.run_id, waits_s)
-        elif waits_s:
-            await await_run(self._ports, tenant, made.run_id, waits_s, until_waiting=True)
-        row = await self._ports.store.read(runs.find(tenant, made.run_id))
+            waits_s = 0
+        replayed = made.wanted is None
+        return await self._answer(tenant, body, made.run_id, waits_s, replayed=replayed)
+
+    async def _answer(
+        self, tenant: str, body: ToolCallCreate, run_id: str, waits_s: int, *, replayed: bool
+    ) -> Response:
+        """Show what came of the call, or its run if that takes longer than somebody waits."""
+        headers = {"Location": f"/v1/runs/{run_id}"}
+        if replayed:
+            headers["Idempotency-Replayed"] = "true"
+        if waits_s:
+            await await_run(self._ports, tenant, run_id, waits_s, until_waiting=True)
+        row = await self._ports.store.read(runs.find(tenant, run_id))
         if row.ended_ms is None or body.background:
             return json_response(show_run(row), 202, headers)
         entries = await self._ports.store.read(log.read_all(tenant, row.id))
