@@ -205,6 +205,14 @@ def test_a_ready_schema_is_judged_whole(arguments: dict[str, Json], message: str
             "has the type 'text'; it must be one of",
         ),
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "pattern that cannot be read"),
+        (
+            {"type": "object", "properties": {"a": {"pattern": "a{99999999999}"}}},
+            "pattern that cannot be read",
+        ),
+        (
+            {"type": "object", "properties": {"a": {"pattern": "(" * 5_000 + ")" * 5_000}}},
+            "pattern that cannot be read",
+        ),
         ({"type": "object", "properties": {"a": {"items": [{}]}}}, "since 2020-12"),
         ({"type": "object", "allOf": [{"oneOf": [{"$ref": "#"}]}]}, "nothing but that again"),
         (

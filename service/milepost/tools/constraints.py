@@ -81,7 +81,7 @@ def readable(pattern: str) -> re.Pattern[str] | None:
     """Return `pattern` compiled, None where Python's dialect has no such expression."""
     try:
         return re.compile(pattern)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return None
 
 
