@@ -12,7 +12,7 @@ from milepost.core.model import ResponseFormat
 from milepost.core.rulings import Fits, Misfits
 from milepost.providers.catalog import Catalog
 from milepost.providers.scripted import Scripted, saying
-from milepost.runtime.structured import answer_rule, require_judged
+from milepost.runtime.structured import PATTERNS_CHARS_MAX, answer_rule, require_judged
 from tests.runtime.workshop import Workshop, of
 
 SCHEMA: dict[str, Json] = {
@@ -91,12 +91,26 @@ def test_a_schema_of_thousands_of_references_keeps_nobody_waiting() -> None:
         require_judged({"$defs": {**definitions, "d20000": {"$ref": "#/$defs/d19999"}}})
 
 
-@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|a)*b", "(x+x+)+y", "(", r"(a)\1"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["^(a+)+$", "(a|a)*b", "(x+x+)+y", "(", r"(a)\1", "(" * 5_000 + ")" * 5_000, "a{99999999999}"],
+)
 def test_a_pattern_that_could_keep_everybody_waiting_is_refused(pattern: str) -> None:
     schema: dict[str, Json] = {"properties": {"a": {"type": "string", "pattern": pattern}}}
 
     with pytest.raises(InvalidError, match="the response format: the"):
         require_judged(schema)
+
+
+@pytest.mark.timeout(10)
+def test_patterns_that_are_many_and_long_keep_nobody_waiting() -> None:
+    properties: dict[str, Json] = {
+        f"p{n}": {"type": "string", "pattern": f"^{n}{'[b-y]z(aa|bb)' * 30}$"} for n in range(2_000)
+    }
+
+    with pytest.raises(InvalidError, match=f"and may have {PATTERNS_CHARS_MAX}"):
+        require_judged({"properties": properties})
+    require_judged({"properties": dict([*properties.items()][:40])})
 
 
 @pytest.mark.parametrize(

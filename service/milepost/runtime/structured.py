@@ -14,6 +14,9 @@ from milepost.tools.coerce import SchemaCompiler
 from milepost.tools.misfit import Misfit, dotted
 from milepost.tools.ready import check_judgeable
 
+PATTERNS_CHARS_MAX = 20_000
+"""How long all patterns of a schema may be together: whoever takes it in waits for each."""
+
 AnswerCheck = Callable[[Json], str | None]
 """Returns what is wrong with an answer that fits its schema, in words for the model; pure."""
 
@@ -59,11 +62,14 @@ def instruction(wanted: StructuredOutput) -> str:
 
 def require_judged(schema: Mapping[str, Json], whose: str = "the response format") -> None:
     """Raise `InvalidError` for a schema by which values could not be judged whole."""
-    try:
-        check_judgeable(schema, whose)
-    except ToolValidationError as error:
-        raise InvalidError(str(error), code="invalid_request") from error
-    for pattern in _patterns(dict(schema)):
+    patterns = dict.fromkeys(_patterns(dict(schema)))
+    # Before anything is compiled: that may take long by itself.
+    if (chars := sum(map(len, patterns))) > PATTERNS_CHARS_MAX:
+        raise InvalidError(
+            f"{whose}: its patterns have {chars} characters, and may have {PATTERNS_CHARS_MAX}",
+            code="invalid_request",
+        )
+    for pattern in patterns:
         try:
             require_quick(pattern)
         except PatternError as error:
@@ -71,6 +77,10 @@ def require_judged(schema: Mapping[str, Json], whose: str = "the response format
                 f"{whose}: the pattern {pattern[:100]!r} cannot be judged here: {error}",
                 code="invalid_request",
             ) from error
+    try:
+        check_judgeable(schema, whose)
+    except ToolValidationError as error:
+        raise InvalidError(str(error), code="invalid_request") from error
 
 
 def _patterns(part: Json) -> Iterator[str]:
