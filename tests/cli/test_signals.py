@@ -1,7 +1,9 @@
 """How a server ends: it drains at the first signal, and at once at the second Ctrl-C."""
 
+import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.journeys.processes import Installation, assert_sound, installed, types
+from tests.journeys.processes import START_S, Installation, assert_sound, installed, types
 from tests.stubs.directed_model import directed_model
 
 TOOLS = """
@@ -36,6 +38,12 @@ async def deaf() -> None:
 async def fork() -> None:
     "Start what never ends."
     threading.Thread(target=threading.Event().wait, name="forked").start()
+"""
+NEVER_READY = """
+import threading
+
+print("starting", flush=True)
+threading.Event().wait()
 """
 AGENTS = """
 [[agents]]
@@ -110,3 +118,28 @@ async def test_a_second_interrupt_does_not_wait_for_the_drain(installation: Inst
     code = await server.process.wait()
 
     assert code == -signal.SIGINT
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+async def test_a_process_without_defaults_that_is_told_to_stop_as_it_starts_stops(
+    tmp_path: Path, command: str
+) -> None:
+    """As the first process of a container: what it does not handle counts for nothing there."""
+    (tmp_path / "tools.py").write_text(NEVER_READY)
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", "trap '' TERM; exec \"$@\"", "sh"),
+        *(sys.executable, "-m", "milepost", command),
+        cwd=tmp_path,
+        env={**os.environ, "MILEPOST_TOOLS": "tools.py", "MILEPOST_PORT": "0"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            assert await process.stdout.readline() == b"starting\n"
+            process.terminate()
+            assert await process.wait() == -signal.SIGTERM
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -17,6 +17,7 @@ from milepost.cli.policies import grants, policies
 from milepost.cli.retention import app as retention
 from milepost.cli.runs import app as runs
 from milepost.cli.sessions import app as sessions
+from milepost.cli.unready import end_if_told
 from milepost.cli.upkeep import erase_user, export_user, storage
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
@@ -64,6 +65,7 @@ def _milepost(
 
 def main() -> None:
     """Run the command that was typed; what goes wrong is said in one line."""
+    end_if_told()
     _show_what_the_terminal_can()
     try:
         _require_text(sys.argv[1:])
