@@ -17,11 +17,15 @@ START_S = 60.0
 
 
 class TemporalServer:
-    """A server that keeps what it knows in a file, on a port that stays its own."""
+    """A server that keeps what it knows in a file, on a port that stays its own.
 
-    def __init__(self, program: str, folder: Path) -> None:
+    `limits` are those of its dynamic configuration that a test is to come to.
+    """
+
+    def __init__(self, program: str, folder: Path, **limits: int) -> None:
         self._program = program
         self._folder = folder
+        self._limits = limits
         self._ports = [_free_port() for _ in range(3)]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -40,6 +44,10 @@ class TemporalServer:
                     *("--ip", "127.0.0.1", "--port", port, "--http-port", http),
                     *("--metrics-port", metrics),
                     *("--db-filename", str(self._folder / "temporal.db")),
+                    *(
+                        f"--dynamic-config-value=history.{name}={limit}"
+                        for name, limit in self._limits.items()
+                    ),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,6 +1,7 @@
 """Temporal as the dispatcher: what it is away for, what it forgets, and who else takes a run."""
 
 import asyncio
+from pathlib import Path
 
 from milepost.core.events import RunResumed, RunStarted
 from milepost.dispatch.port import Offer, Ready, Slice
@@ -15,7 +16,7 @@ from tests.dispatch.dispatching import (
     by_temporal,
     working,
 )
-from tests.dispatch.temporal_server import START_S, TemporalServer
+from tests.dispatch.temporal_server import START_S, TemporalServer, temporal_program
 from tests.runtime.workshop import TIMEOUT_S, Held, Turns, Workshop, of
 from tests.worker.test_worker import hired, status
 
@@ -184,6 +185,26 @@ async def test_a_run_that_is_over_leaves_no_workflow_open(
             await status(shop, run.id, "completed")
             done = client.get_workflow_handle(run.id).result()
             await asyncio.wait_for(done, TIMEOUT_S)
+
+
+async def test_a_workflow_that_takes_no_more_waking_costs_the_others_nothing(
+    shop: Workshop, tmp_path: Path
+) -> None:
+    """Nobody works for days, and heralds go on to tell what is ready."""
+    woken, other = await shop.queue(), await shop.queue()
+    answers = Answers()
+    server = TemporalServer(temporal_program(), tmp_path, maximumSignalsPerExecution=2)
+    try:
+        await server.start()
+        async with by_temporal(shop, server.address, a_task_queue(), answers=answers) as temporal:
+            told = [await temporal.announce([Ready(woken.id, 0)]) for _ in range(3)]
+            told.append(await temporal.announce([Ready(woken.id, 0), Ready(other.id, 0)]))
+            temporal.let_go(woken.id)
+    finally:
+        server.kill()
+
+    assert told == [*[[woken.id]] * 3, [woken.id, other.id]]
+    assert not answers.no.is_set()
 
 
 def test_a_lane_is_one_of_temporals_priorities() -> None:
