@@ -9,8 +9,10 @@ from milepost.dispatch.temporal import Room, Temporal, TemporalAddress, priority
 from milepost.providers.scripted import Scripted, saying
 from milepost.worker.shifts import Dispatch
 from milepost.worker.slices import DRIVEN_S, slice_of
+from milepost.worker.worker import Worker
 from tests.devservices import _free_port
 from tests.dispatch.dispatching import (
+    NEVER_S,
     Answers,
     a_task_queue,
     by_temporal,
@@ -205,6 +207,33 @@ async def test_a_workflow_that_takes_no_more_waking_costs_the_others_nothing(
 
     assert told == [*[[woken.id]] * 3, [woken.id, other.id]]
     assert not answers.no.is_set()
+
+
+async def test_what_is_behind_deliveries_that_lose_is_taken_without_waiting_for_a_bell(
+    shop: Workshop, shared_temporal: TemporalServer
+) -> None:
+    await hired(shop, shop.agent())
+    elsewhere = await shop.worker()
+    taken = []
+    for _ in range(3):
+        taken.append(await shop.queue())
+        await shop.claim(elsewhere)
+    run = await shop.queue()
+
+    async with by_temporal(shop, shared_temporal.address, a_task_queue()) as temporal:
+        with shop.hub.bell(temporal.bell) as rung:
+            for each in (*taken, run):
+                rung.clear()
+                await temporal.announce([Ready(each.id, 0)])
+                await asyncio.wait_for(rung.wait(), TIMEOUT_S)
+        means = shop.means([saying("Done.")])
+        worker = Worker(
+            await shop.worker(), 2, shop.ports, means, poll_s=NEVER_S, dispatcher=temporal
+        )
+        working = asyncio.create_task(worker.run())
+        await status(shop, run.id, "completed")
+        worker.drain()
+        await asyncio.wait_for(working, TIMEOUT_S)
 
 
 def test_a_lane_is_one_of_temporals_priorities() -> None:

@@ -109,6 +109,8 @@ class Temporal:
                 self._ring()  # They come with the next look.
             return Offer(ready_for_ms=round(self._room.grace_s * 1000))
         run_ids = self._deliveries.next(most)
+        if self._deliveries.offered:
+            self._ring()  # Those of now may all be lost at the claim.
         return Offer(run_ids) if run_ids else None
 
     def let_go(self, run_id: str) -> None:
