@@ -291,6 +291,26 @@ async def test_a_run_that_was_told_to_stop_and_that_nobody_takes_is_ended(
     assert of(await shop.log(run.id), RunCancelled)[0].by == "ann"
 
 
+async def test_a_run_that_was_told_to_stop_as_it_was_handed_back_is_ended_if_nobody_takes_it(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    model = Held()
+    run = await shop.queue()
+    driven = await shop.driving(await shop.claim(), shop.agent(), shop.means(model))
+    driving = asyncio.create_task(driven.run())
+    await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+    letter = runs.Letter("cancel", '{"by":"ann","reason":"typo"}', "cancel", shop.clock(), 0)
+    await shop.store.write(runs.deliver(TENANT, run.id, letter))
+    driven.drain()
+    await asyncio.wait_for(driving, TIMEOUT_S)
+    assert (await shop.row(run.id)).status == "queued"
+
+    await sweeper.tick()
+
+    assert (await shop.row(run.id)).status == "cancelled"
+    assert of(await shop.log(run.id), RunCancelled)[0].by == "ann"
+
+
 async def test_two_sweepers_end_a_run_once(shop: Workshop) -> None:
     run = await shop.queue(deadline_ms=shop.clock() - 1)
     sweepers = [Sweeper(shop.ports, Lease()) for _ in range(4)]

@@ -101,7 +101,12 @@ _CHANGE = Statement(
         ended_ms=_changes.c.ended_ms,
         run_at_ms=now_ms(),
         crashes=0,
-        wake_at_ms=case((_changes.c.ended_ms.is_(None), _R.deadline_ms), else_=null()),
+        wake_at_ms=case(
+            (_changes.c.ended_ms.is_not(None), null()),
+            # Told to stop and not read yet: its time runs on, whoever has the run.
+            (_R.cancel_ms.is_not(None), _R.wake_at_ms),
+            else_=_R.deadline_ms,
+        ),
         turn=case(
             (_changes.c.ended_ms.is_(None), null()),
             else_=select(schema.sessions.c.turns)
