@@ -585,3 +585,25 @@ async def test_a_run_that_comes_through_its_calls_lets_those_in_that_had_to_wait
         assert (await shop.row(last.id)).status == "running"
         ending.go.set()
         await status(shop, last.id, "completed")
+
+
+async def test_a_run_on_its_last_try_that_is_handed_back_is_still_driven_apart(
+    shop: Workshop,
+) -> None:
+    """It has achieved nothing: the next crash, whoever's, has it wait for an operator."""
+    run = await shop.queue()
+    claim = await shop.claim()
+    for _ in range(queue.LAST_TRY):
+        await shop.store.write(queue.dismiss_others("nobody"))
+        await shop.store.write(queue.sweep())
+        await shop.store.write(ready(run.id))
+        claim = await shop.claim()
+    model = Held()
+    driven = await shop.driving(claim, shop.agent(), shop.means(model))
+    driving = asyncio.create_task(driven.run())
+    await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+
+    driven.drain()
+    await asyncio.wait_for(driving, TIMEOUT_S)
+
+    assert (await shop.claim()).crashes == queue.LAST_TRY

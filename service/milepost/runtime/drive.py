@@ -463,10 +463,9 @@ class Drive:
         happened += journal.stamp(RunRetrying("drain"))
         for _ in range(SETTLE_TRIES_MAX):
             state = folded(journal.state, happened)
+            change = Change("queued", resume_why="drain", crashes=state.crashes)
             try:
-                await journal.append(
-                    happened, state=state, change=Change("queued", resume_why="drain")
-                )
+                await journal.append(happened, state=state, change=change)
             except InboxMovedError:
                 # The next worker reads it; only the count must be right for the change to stand.
                 journal.inbox_seen += 1

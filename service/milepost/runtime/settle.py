@@ -144,7 +144,9 @@ class Settling:
             case Park(cause, pending):
                 self._happen(settlement, RunWaiting(cause, pending), now_ms)
                 waiting_for = orjson.dumps({"for": cause, "pending": pending}).decode()
-                settlement.change = Change("waiting", waiting_for=waiting_for)
+                # An operator has it begin anew; whoever else answers has achieved nothing for it.
+                crashes = 0 if cause == "operator" else settlement.state.crashes
+                settlement.change = Change("waiting", waiting_for=waiting_for, crashes=crashes)
             case Cancel():
                 self._cancel(settlement, now_ms)
             case End(event, events):

@@ -81,7 +81,7 @@ _INSERT = Statement(
 _changes = rows(
     "changes",
     "run_id", "tenant", "status", "waiting_for", "outcome", "resume_why",
-    numbers=("epoch", "inbox_seen", "ended_ms"),
+    numbers=("epoch", "inbox_seen", "ended_ms", "crashes"),
 )  # fmt: skip
 _CHANGE = Statement(
     update(schema.runs)
@@ -100,7 +100,7 @@ _CHANGE = Statement(
         resume_why=_changes.c.resume_why,
         ended_ms=_changes.c.ended_ms,
         run_at_ms=now_ms(),
-        crashes=0,
+        crashes=_changes.c.crashes,
         wake_at_ms=case(
             (_changes.c.ended_ms.is_not(None), null()),
             # Told to stop and not read yet: its time runs on, whoever has the run.
@@ -375,6 +375,7 @@ def _change_row(item: Append) -> dict[str, Any]:
         "epoch": item.epoch,
         "inbox_seen": item.inbox_seen,
         "ended_ms": change.ended_ms,
+        "crashes": change.crashes,
     }
 
 

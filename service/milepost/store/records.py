@@ -263,13 +263,17 @@ NO_LESSON = Lesson()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an append makes of its run, besides its log. JSON columns come encoded."""
+    """What an append makes of its run, besides its log. JSON columns come encoded.
+
+    `crashes` is how often it still counts as having crashed its workers in a row.
+    """
 
     status: str
     waiting_for: str | None = None
     outcome: str | None = None
     ended_ms: int | None = None
     resume_why: str | None = None
+    crashes: int = 0
     lesson: Lesson = NO_LESSON
 
     @property
