@@ -53,6 +53,8 @@ def test_a_vendors_own_name_is_read_and_has_a_flag(monkeypatch: pytest.MonkeyPat
         ("kept_max_s", 1e300, "less than or equal to 3153600000"),
         ("drain_s", float("nan"), "finite"),
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("temporal_namespace", "", "at least 1 character"),
+        ("temporal_task_queue", "", r"--temporal-task-queue.*at least 1 character"),
         ("public_url", "agents.example.com", "write it as in https://agents.example.com"),
         ("otlp_endpoint", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT.*write it as in https:"),
         ("openai_base_url", "localhost:8080", "OPENAI_BASE_URL.*write it as in https:"),

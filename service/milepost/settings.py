@@ -125,9 +125,11 @@ class Settings(BaseSettings):
         default="sql", description="who says which run is next: the queue itself, or Temporal"
     )
     temporal_address: str = Field(default="127.0.0.1:7233", description="where Temporal answers")
-    temporal_namespace: str = Field(default="default", description="the namespace in Temporal")
+    temporal_namespace: str = Field(
+        default="default", min_length=1, description="the namespace in Temporal"
+    )
     temporal_task_queue: str = Field(
-        default="milepost", description="Temporal's task queue of this installation"
+        default="milepost", min_length=1, description="Temporal's task queue of this installation"
     )
     temporal_grace_s: float = Field(
         default=5.0,

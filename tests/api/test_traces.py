@@ -13,6 +13,7 @@ from milepost.core.spans import Span
 from milepost.core.usage import Usage
 from milepost.store import queue
 from milepost.store.records import UsageRow
+from milepost.telemetry.context import trace_id_of
 from tests.api.asking import decide, ended, equipped, parked, started
 from tests.api.serving import KeyedService, Service, serving, settings_for
 from tests.store.making import NOW_MS, a_finish
@@ -299,6 +300,18 @@ async def test_a_trace_is_the_caller_s_where_it_came_with_one(client: httpx2.Asy
 
     assert trace["trace_id"] == "5" * 32
     assert {span["trace_id"] for span in trace["spans"]} == {"5" * 32}
+
+
+async def test_a_caller_that_names_two_traces_is_taken_for_one_that_names_none(
+    client: httpx2.AsyncClient,
+) -> None:
+    callers = [("traceparent", f"00-{digit * 32}-{'6' * 16}-01") for digit in "57"]
+    answer = await client.post("/v1/runs", json={"agent": "demo", "input": "hi"}, headers=callers)
+    run = await ended(client, answer.json()["id"])
+
+    trace = (await client.get(f"/v1/traces/{run['id']}")).json()
+
+    assert trace["trace_id"] == trace_id_of(run["id"])
 
 
 async def test_a_trace_is_shown_as_the_document_that_a_collector_takes(

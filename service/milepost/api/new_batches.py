@@ -14,7 +14,7 @@ from milepost.api.known_agents import AgentVersion
 from milepost.api.new_runs import AgentName, RunOptions, queued_event
 from milepost.api.paging import allow, metadata, words
 from milepost.api.replays import Made, asked, once
-from milepost.api.requests import principal_of
+from milepost.api.requests import principal_of, trace_of
 from milepost.api.uploads import Uploads, read_lines
 from milepost.core.codec import encode
 from milepost.core.errors import InvalidError
@@ -23,7 +23,6 @@ from milepost.runtime.spec import first_fault
 from milepost.store import agents, batches, idempotency
 from milepost.store.batches import BatchRow, NewBatch
 from milepost.store.idempotency import Asked
-from milepost.telemetry.context import TraceContext
 
 JSON, LINES = "application/json", "application/x-ndjson"
 CONCURRENCY_MAX = 1_000
@@ -126,8 +125,7 @@ class NewBatches:
     ) -> NewBatch:
         principal = principal_of(request)
         user = principal.acting_as(options.user)
-        deadline_s, caller = options.deadline_s, request.headers.get("traceparent")
-        trace = TraceContext.parse(caller)
+        deadline_s, trace = options.deadline_s, trace_of(request)
         return NewBatch(
             id=batch_id,
             tenant=principal.tenant,

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from milepost.api.bodies import Body
 from milepost.api.known_agents import AgentVersion, KnownAgents
 from milepost.api.replays import asked
-from milepost.api.requests import idempotent, principal_of
+from milepost.api.requests import idempotent, principal_of, trace_of
 from milepost.core.codec import encode
 from milepost.core.errors import NotFoundError
 from milepost.core.events import Channel, InputMessage, RunQueued
@@ -27,7 +27,7 @@ from milepost.runtime.steering import letter_of
 from milepost.store import idempotency
 from milepost.store.new_runs import AgentMovedError, Answer
 from milepost.store.records import Entry, IfActive, NewRun
-from milepost.telemetry.context import TraceContext, request_context
+from milepost.telemetry.context import request_context
 from milepost.telemetry.export import Exporter
 
 DELAY_S_MAX = 366 * 86_400
@@ -290,7 +290,7 @@ class NewRuns:
 
     def trace_parent(self, request: Request, run_id: str) -> str | None:
         """Return what the run's spans hang on: this request's own span, where one is exported."""
-        caller = TraceContext.parse(request.headers.get("traceparent"))
+        caller = trace_of(request)
         if self._exporter is not None:
             return request_context(run_id, caller).header()
         return caller.header() if caller else None
@@ -299,7 +299,7 @@ class NewRuns:
         """Export this request's span: it ends when the run is durable, whoever streams on."""
         if self._exporter is None:
             return
-        caller = TraceContext.parse(request.headers.get("traceparent"))
+        caller = trace_of(request)
         place = request_context(wanted.id, caller)
         now = self._ports.clock()
         self._exporter.export_server(route, place, wanted.created_ms, now, status_code)

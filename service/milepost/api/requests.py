@@ -9,6 +9,7 @@ from milepost.api.access import Principal
 from milepost.core.errors import InvalidError
 from milepost.runtime.credentials import Scope
 from milepost.store.records import Request as IdempotentRequest
+from milepost.telemetry.context import TraceContext
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -24,6 +25,15 @@ def caller(request: Request, scope: Scope) -> Principal:
     principal = principal_of(request)
     principal.require(scope)
     return principal
+
+
+def trace_of(request: Request) -> TraceContext | None:
+    """Return where the caller stands in its trace, if it says so, and says it once.
+
+    Of several headers none is to be trusted (W3C Trace Context, 3.2).
+    """
+    told = request.headers.getlist("traceparent")
+    return TraceContext.parse(told[0]) if len(told) == 1 else None
 
 
 def idempotent(request: Request, raw: bytes, *, personal: bool = False) -> IdempotentRequest | None:
