@@ -346,6 +346,37 @@ def test_a_step_that_gets_no_lock_at_all_says_so_and_leaves_nothing_half_done(
     require_usable(empty_postgres)
 
 
+def test_a_step_that_broke_off_within_an_index_makes_it_when_it_is_taken_again(
+    empty_postgres: PostgresAddress,
+) -> None:
+    migrated_to(empty_postgres, "0020")
+    with (
+        psycopg.connect(empty_postgres.url) as writer,
+        psycopg.connect(empty_postgres.url, autocommit=True) as operator,
+        ThreadPoolExecutor() as threads,
+    ):
+        writer.execute("LOCK TABLE sessions IN ROW EXCLUSIVE MODE")
+        migrating = threads.submit(migrate, empty_postgres)
+        while not operator.execute(MAKES_AN_INDEX).fetchall():
+            time.sleep(0.01)
+        operator.execute(f"SELECT pg_cancel_backend(pid) FROM ({MAKES_AN_INDEX}) AS made")
+        with pytest.raises(DatabaseUnavailableError):
+            migrating.result(timeout=60)
+        writer.rollback()
+
+    assert rows(empty_postgres, HALF_MADE) == [("ix_sessions_user",)]
+    migrate(empty_postgres)
+
+    assert rows(empty_postgres, HALF_MADE) == []
+    require_usable(empty_postgres)
+
+
+MAKES_AN_INDEX = """SELECT pid, query_start FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+    AND query LIKE 'CREATE INDEX CONCURRENTLY%'"""
+HALF_MADE = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
+
+
 def rows(address: Address, statement: str) -> list[Any]:
     engine = create_engine(address.sqlalchemy_url)
     with engine.begin() as connection:

@@ -197,6 +197,7 @@ def _upgrade(connection: Connection) -> None:
         event.listen(connection, "begin", _impatiently)
     for wait_s in STEP_WAITS_S:
         try:
+            _drop_half_made(connection)
             upgrade(connection)
         except OperationalError as error:
             if not isinstance(error.orig, _HELD):
@@ -213,6 +214,24 @@ def _upgrade(connection: Connection) -> None:
     )
 
 
+def _drop_half_made(connection: Connection) -> None:
+    """Drop what a step left that broke off as it made an index beside everybody's work.
+
+    Postgres keeps such an index and uses it for nothing, and the step, taken again, would find its
+    name and pass it over.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    ours = [index.name for each in schema.metadata.tables.values() for index in each.indexes]
+    for (name,) in connection.execute(_HALF_MADE, {"ours": ours}).all():
+        connection.exec_driver_sql(f"DROP INDEX IF EXISTS {name}")
+    connection.commit()
+
+
+_HALF_MADE = text(
+    "SELECT oid::regclass::text FROM pg_class JOIN pg_index ON indexrelid = oid"
+    " WHERE relkind = 'i' AND NOT indisvalid AND pg_table_is_visible(oid) AND relname = ANY(:ours)"
+)
 _HELD = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
