@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from sqlalchemy import create_engine, text
 
 from milepost.core.errors import ConfigurationError
@@ -368,6 +369,28 @@ def test_a_step_that_broke_off_within_an_index_makes_it_when_it_is_taken_again(
     migrate(empty_postgres)
 
     assert rows(empty_postgres, HALF_MADE) == []
+    require_usable(empty_postgres)
+
+
+def test_a_step_takes_its_time_though_its_role_gives_every_statement_little(
+    empty_postgres: PostgresAddress,
+) -> None:
+    migrated_to(empty_postgres, "0020")
+    with (
+        psycopg.connect(empty_postgres.url) as writer,
+        psycopg.connect(empty_postgres.url, autocommit=True) as operator,
+        ThreadPoolExecutor() as threads,
+    ):
+        name = sql.Identifier(writer.info.dbname)
+        operator.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = 500").format(name))
+        writer.execute("LOCK TABLE sessions IN ROW EXCLUSIVE MODE")
+        migrating = threads.submit(migrate, empty_postgres)
+        too_long = f"SELECT FROM ({MAKES_AN_INDEX}) AS made WHERE now() - query_start > '1s'"
+        while not (migrating.done() or operator.execute(too_long).fetchall()):
+            time.sleep(0.01)
+        writer.rollback()
+        migrating.result(timeout=60)
+
     require_usable(empty_postgres)
 
 

@@ -7,7 +7,7 @@ import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from sqlalchemy import (
@@ -138,6 +138,8 @@ def _opened(address: Address) -> Iterator[Engine]:
     else:  # Nothing is to stay in a session of Postgres: a pooler may lend it to others.
         options = {"prepare_threshold": None}
     engine = create_engine(address.sqlalchemy_url, poolclass=NullPool, connect_args=options)
+    if not isinstance(address, SqliteAddress):
+        event.listen(engine, "connect", _patiently)
     try:
         yield engine
     except OperationalError as error:
@@ -235,5 +237,19 @@ _HALF_MADE = text(
 _HELD = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
+def _patiently(session: Any, _: Any) -> None:
+    """Take as long as it takes, though the role may bound its statements, if the session is ours.
+
+    An index of a large table takes longer than what the service does; it is made in no transaction,
+    which could say so by itself.
+    """
+    session.execute(
+        "SELECT set_config('statement_timeout', '0', false) WHERE pg_backend_pid() = %s",
+        [session.info.backend_pid],
+    )
+    session.commit()
+
+
 def _impatiently(connection: Connection) -> None:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{STEP_LOCK_TIMEOUT}'")
+    connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # whoever's the session is
