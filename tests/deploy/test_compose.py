@@ -119,7 +119,7 @@ def test_the_collector_listens_where_spans_are_sent() -> None:
         assert set(pipeline[kind]) <= set(config[kind])
 
 
-def test_the_entry_asks_both_apis_whether_they_are_ready_and_holds_nothing_back() -> None:
+def test_the_entry_asks_both_apis_whether_they_are_ready_and_tells_them_who_leaves() -> None:
     text = (DEPLOY / "Caddyfile").read_text()
     entry = services()["entry"]
 
@@ -130,7 +130,9 @@ def test_the_entry_asks_both_apis_whether_they_are_ready_and_holds_nothing_back(
     assert entry["ports"] == ["127.0.0.1:8080:8080"]
     assert re.search(r"^:8080 \{", text, re.MULTILINE)
     lines = {line.strip() for line in text.splitlines()}
-    assert {"health_uri /readyz", "flush_interval -1"} <= lines
+    assert "health_uri /readyz" in lines
+    # Caddy flushes what has no length anyway, and with this it keeps a client's leaving to itself.
+    assert "flush_interval -1" not in lines
 
 
 def test_what_waits_for_another_waits_for_one_that_there_is() -> None:
