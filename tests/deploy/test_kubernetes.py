@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from milepost.api.uploads import UPLOAD_BYTES_MAX
 from milepost.settings import load_settings
 from milepost.worker.lease import LAG_EXIT_S
 from tests.deploy.files import (
@@ -246,6 +247,13 @@ def test_the_ingress_leads_to_the_api_and_holds_nothing_back() -> None:
     assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
     assert path["backend"]["service"]["port"]["name"] == service["spec"]["ports"][0]["name"]
     assert rule["host"] in settings_env()["MILEPOST_PUBLIC_URL"]
+
+
+def test_the_ingress_lets_the_largest_upload_through() -> None:
+    ingress = an_object("Ingress", "milepost-api")
+    size = ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
+
+    assert int(size.removesuffix("m")) * 2**20 >= UPLOAD_BYTES_MAX
 
 
 def test_the_monitors_job_is_the_one_that_the_alerts_know() -> None:
