@@ -1,7 +1,9 @@
 """Migrations: they build exactly the schema of the code, once, whoever else migrates too."""
 
+import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, event, text
 
 from milepost.core.errors import ConfigurationError
 from milepost.core.ids import format_id
@@ -345,6 +347,30 @@ def test_a_step_that_gets_no_lock_at_all_says_so_and_leaves_nothing_half_done(
     assert rows(empty_postgres, "SELECT version_num FROM alembic_version") == [("0016",)]
     migrate(empty_postgres)
     require_usable(empty_postgres)
+
+
+def test_a_sqlite_file_whose_migration_was_killed_anywhere_is_migrated_when_it_is_begun_anew(
+    tmp_path: Path,
+) -> None:
+    address, left = SqliteAddress(tmp_path / "milepost.db"), list[SqliteAddress]()
+    statements = itertools.count()
+
+    def keep_what_a_kill_would_leave(*_: object) -> None:
+        if next(statements) % 9 == 0 and address.path.exists():
+            left.append(SqliteAddress(tmp_path / f"{len(left)}.db"))
+            for file in tmp_path.glob("milepost.db*"):
+                shutil.copy(file, f"{left[-1].path}{file.name.removeprefix(address.path.name)}")
+
+    event.listen(Engine, "before_cursor_execute", keep_what_a_kill_would_leave)
+    try:
+        migrate(address)
+    finally:
+        event.remove(Engine, "before_cursor_execute", keep_what_a_kill_would_leave)
+
+    assert len(left) > len(numbers()) / 2
+    for each in left:
+        migrate(each)
+        assert described(each) == described(address)
 
 
 def test_a_step_that_broke_off_within_an_index_makes_it_when_it_is_taken_again(

@@ -195,8 +195,8 @@ def _upgrade(connection: Connection) -> None:
         return
     from milepost.store.upgrading import upgrade  # noqa: PLC0415 - its own first line says why
 
-    if connection.dialect.name == "postgresql":
-        event.listen(connection, "begin", _impatiently)
+    is_postgres = connection.dialect.name == "postgresql"
+    event.listen(connection, "begin", _impatiently if is_postgres else _wholly)
     for wait_s in STEP_WAITS_S:
         try:
             _drop_half_made(connection)
@@ -248,6 +248,14 @@ def _patiently(session: Any, _: Any) -> None:
         [session.info.backend_pid],
     )
     session.commit()
+
+
+def _wholly(connection: Connection) -> None:
+    """Begin, which SQLite's driver leaves out before a change of the schema.
+
+    Each would stand by itself then, and a step that broke off could never be taken again.
+    """
+    connection.exec_driver_sql("BEGIN")
 
 
 def _impatiently(connection: Connection) -> None:
