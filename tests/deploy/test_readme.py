@@ -3,6 +3,7 @@
 import re
 import shlex
 
+from milepost.settings import Settings
 from tests.deploy.files import DEPLOY, OURS, complaint_about, known_variables
 from tests.law.pages import ROOT, blocks_of, prose_of, text_of
 
@@ -49,3 +50,9 @@ def test_files_that_commands_name_are_there() -> None:
 
     assert [path for path in named if not (ROOT / path).exists()] == []
     assert OURS in text
+
+
+def test_a_container_that_is_started_by_hand_is_given_the_drain_and_ten_seconds_more() -> None:
+    [given] = re.findall(r"docker run --detach --stop-timeout (\d+)", text_of(PAGE))
+
+    assert int(given) >= Settings.model_fields["drain_s"].default + 10
