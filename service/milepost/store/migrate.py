@@ -22,7 +22,13 @@ from sqlalchemy import (
     table,
     text,
 )
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DBAPIError,
+    OperationalError,
+    PendingRollbackError,
+    SQLAlchemyError,
+)
 from sqlalchemy.pool import NullPool
 
 from milepost.core.errors import ConfigurationError
@@ -142,7 +148,7 @@ def _opened(address: Address) -> Iterator[Engine]:
         event.listen(engine, "connect", _patiently)
     try:
         yield engine
-    except OperationalError as error:
+    except (OperationalError, PendingRollbackError) as error:
         raise DatabaseUnavailableError(
             f"{address.shown} does not answer: {_in_one_line(error)};"
             " is it the right one? --database-url names another"
@@ -155,8 +161,13 @@ def _opened(address: Address) -> Iterator[Engine]:
         engine.dispose()
 
 
-def _in_one_line(error: DatabaseError) -> str:
-    return " ".join(str(error.orig).split())
+def _in_one_line(error: SQLAlchemyError) -> str:
+    """Return what the driver has said, which is hidden where a block was still to be left."""
+    told: BaseException | None = error
+    if isinstance(error, PendingRollbackError):
+        told = error.__context__
+    why = told.orig if isinstance(told, DBAPIError) else told
+    return " ".join(str(why).split())
 
 
 @contextmanager
