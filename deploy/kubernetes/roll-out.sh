@@ -14,10 +14,22 @@ apply() {
   kubectl apply --selector "$component in ($1)" --filename - <<<"$rendered"
 }
 
+# Whether the migration has come to this end, waiting so long for it.
+has_migrated() {
+  kubectl wait job/milepost-migrate "${space[@]}" --for "condition=$1" --timeout "$2"
+}
+
 apply settings
 kubectl delete job milepost-migrate "${space[@]}" --ignore-not-found
 apply migrate
-kubectl wait job/milepost-migrate "${space[@]}" --for condition=complete --timeout 60m
+# The job gives itself an hour. One that has failed is never complete: nobody waits on for it.
+for ((tries = 0; ; tries++)); do
+  if has_migrated complete 10s; then break; fi
+  if has_migrated failed 0s || ((tries == 370)); then
+    echo "the migration has failed: kubectl logs job/milepost-migrate ${space[*]}" >&2
+    exit 1
+  fi
+done
 
 # What an API takes in a worker must understand, so workers come first; what a worker writes an API
 # hands on as it stands.

@@ -1,5 +1,6 @@
 """The manifests: valid, complete, hardened, and in agreement with the service and each other."""
 
+import os
 import re
 import subprocess
 import sys
@@ -262,6 +263,33 @@ def test_the_monitors_job_is_the_one_that_the_alerts_know() -> None:
 
     assert label == "milepost"
     assert monitor["podMetricsEndpoints"][0]["port"] == container("worker")["ports"][0]["name"]
+
+
+@pytest.mark.parametrize(("end", "rolled_out"), [("complete", True), ("failed", False)])
+def test_workers_and_api_are_rolled_out_once_the_migration_is_complete(
+    tmp_path: Path, end: str, *, rolled_out: bool
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(
+        f"""#!/usr/bin/env bash
+        echo "$*" >>{tmp_path}/asked
+        [[ $1 != wait || $* == *condition={end}* ]]
+        """
+    )
+    kubectl.chmod(0o755)
+
+    said = subprocess.run(
+        [KUBERNETES / "roll-out.sh", KUBERNETES / "overlays" / "keda"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (said.returncode == 0) is rolled_out is not ("has failed" in said.stderr)
+    asked = (tmp_path / "asked").read_text()
+    assert ("(worker)" in asked) is ("(api)" in asked) is rolled_out
 
 
 def test_the_script_passes_the_linter() -> None:
