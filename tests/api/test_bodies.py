@@ -1,6 +1,7 @@
 """Request bodies: what does not fit is refused with words, and nothing of it is stored."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -154,6 +155,32 @@ async def test_no_endpoint_takes_another_content_type(
             assert (str(endpoint), *refusal(answer)) == (
                 str(endpoint), 415, "unsupported_media_type",
             )  # fmt: skip
+
+
+async def test_no_endpoint_takes_a_body_in_another_encoding_than_none(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    for endpoint in TAKE_BODIES:
+        for coding in ("gzip", "identity, gzip"):
+            answer = await client.request(
+                endpoint.method,
+                endpoint.path_to(things),
+                content=gzip.compress(json.dumps(endpoint.body).encode()),
+                headers={**JSON, "content-encoding": coding},
+            )
+            assert (str(endpoint), *refusal(answer)) == (
+                str(endpoint), 415, "unsupported_media_type",
+            )  # fmt: skip
+
+
+async def test_a_body_that_is_said_to_be_as_it_is_is_taken(client: httpx2.AsyncClient) -> None:
+    answer = await client.post(
+        "/v1/runs",
+        content=json.dumps({"agent": "demo", "input": "hello"}),
+        headers={**JSON, "content-encoding": "Identity"},
+    )
+
+    assert answer.status_code == 202
 
 
 async def test_no_endpoint_takes_more_than_a_mebibyte_but_those_that_say_so(

@@ -119,11 +119,17 @@ async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
 
 
 def require_media(request: Request, *taken: str) -> str:
-    """Return what the body is said to be, which must be one of these."""
+    """Return what the body is said to be, which must be one of these, and as it is."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in taken:
         raise InvalidError(
             f"the body must be {' or '.join(taken)}, not {media or 'unnamed'!r}",
+            code="unsupported_media_type",
+        )
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"", "identity"}:
+        raise InvalidError(
+            f"the body must be sent as it is, not in the encoding {coding!r}",
             code="unsupported_media_type",
         )
     return media
