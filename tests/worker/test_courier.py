@@ -192,6 +192,24 @@ async def test_a_dead_delivery_arrives_when_it_is_sent_again(desk: Office, there
     assert (await desk.one(row)).status == "delivered"
 
 
+async def test_what_is_sent_again_before_its_last_retry_has_all_retries_before_it(
+    desk: Office, there: Receiver
+) -> None:
+    there.answers = [500] * (len(RETRY_WAITS_MS) + 1)
+    row, courier = await told(desk, there), desk.courier()
+    await turn(courier)
+    for wait_ms in RETRY_WAITS_MS[:-1]:
+        desk.now_ms += wait_ms + TIMEOUT_S * 1000
+        await turn(courier)
+
+    await desk.store.write(webhook_deliveries.redeliver(await desk.one(row), desk.now_ms))
+    await turn(courier)
+
+    delivery = await desk.one(row)
+    assert there.answers == []
+    assert (delivery.status, delivery.failures) == ("pending", 1)
+
+
 async def test_a_courier_that_dies_before_it_sends_loses_nothing(
     desk: Office, there: Receiver
 ) -> None:

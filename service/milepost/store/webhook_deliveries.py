@@ -173,7 +173,7 @@ _AGAIN = Statement(
 _HURRY = Statement(
     update(schema.webhook_deliveries)
     .where(_one, _pending, _D.settled == _D.claims, _D.due_ms > number("now_ms"))
-    .values(due_ms=number("now_ms"))
+    .values(failures=0, due_ms=number("now_ms"))
     .returning(*_COLUMNS)
 )
 _past = (
