@@ -383,6 +383,24 @@ async def test_what_is_done_to_webhooks_is_audited_without_their_secrets(
     assert "whsec_" not in trail.text
 
 
+async def test_the_audit_trail_says_as_whom_the_links_of_a_changed_webhook_decide(
+    client: httpx2.AsyncClient, there: Receiver
+) -> None:
+    hook = await hooked(client, there, approver="ann")
+    path = f"/v1/webhooks/{hook['id']}"
+    await client.patch(path, json={"approver": "bob"})
+    await client.patch(path, json={"approval_links": False})
+
+    trail = await client.get(f"/v1/audit?target={hook['id']}&order=asc")
+
+    said = [act["details"] for act in trail.json()["data"]]
+    assert [(each["approver"], each["approval_links"]) for each in said] == [
+        ("ann", True),
+        ("bob", True),
+        ("bob", False),
+    ]
+
+
 async def test_there_are_only_so_many_webhooks(client: httpx2.AsyncClient, there: Receiver) -> None:
     for _ in range(WEBHOOKS_MAX):
         await hooked(client, there)

@@ -1,7 +1,7 @@
 """`/v1/webhooks`: where a tenant wants to be told of what happens, and what became of that."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -285,8 +285,7 @@ class Webhooks:
         if edit == present:
             return row
         work = webhooks.change(row, edit, now_ms=self._ports.clock(), expected_version=row.version)
-        changed = replace(row, url=edit.url, events=edit.events, enabled=edit.enabled)
-        act = self._act("webhook.changed", principal, changed)
+        act = self._act("webhook.changed", principal, replace(row, **asdict(edit)))
         return await self._ports.store.write(_written_down(work, act))
 
     def _row(self, principal: Principal, body: WebhookCreate, secret: str) -> WebhookRow:
