@@ -349,6 +349,26 @@ async def test_what_answers_410_is_disabled_and_says_why(
     ]
 
 
+async def test_why_a_webhook_is_disabled_is_said_until_somebody_enables_it(
+    client: httpx2.AsyncClient, there: Receiver
+) -> None:
+    hook = await hooked(client, there)
+    path = f"/v1/webhooks/{hook['id']}"
+    there.answers = [410]
+    await settled(client, await made(client, f"{path}/test", {}))
+
+    renamed = await client.patch(path, json={"description": "the old desk"})
+    enabled = await client.patch(path, json={"enabled": True})
+    disabled = await client.patch(path, json={"enabled": False})
+
+    shown = [answer.json() for answer in (renamed, enabled, disabled)]
+    assert [(each["enabled"], each["disabled_reason"]) for each in shown] == [
+        (False, "it answered 410 Gone"),
+        (True, None),
+        (False, None),
+    ]
+
+
 async def test_a_webhook_that_is_gone_has_no_deliveries(
     client: httpx2.AsyncClient, there: Receiver
 ) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
+from sqlalchemy import case, insert, null, select, update
 from sqlalchemy import delete as delete_from
-from sqlalchemy import insert, null, select, update
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError
 from milepost.store import schema
@@ -102,7 +102,13 @@ _expected = number("expected").is_(None) | (_W.version == number("expected"))
 _CHANGE = Statement(
     update(schema.webhooks)
     .where(_one, _expected)
-    .values(version=_W.version + 1, updated_ms=number("now_ms"), disabled_reason=null(), **_edit)
+    .values(
+        version=_W.version + 1,
+        updated_ms=number("now_ms"),
+        # Whoever changes something else has not looked into it.
+        disabled_reason=case((number("enabled") == 0, _W.disabled_reason), else_=null()),
+        **_edit,
+    )
     .returning(*_COLUMNS)
 )
 _ROTATE = Statement(
