@@ -172,6 +172,14 @@ def test_an_amount_may_be_sent_as_a_text(text: str, fitting: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text", ["25\u200b00", "\ufeff2500", "2500\u00ad", "\u00b2\u2075\u2070\u2070", "2.5\u20604e3"]
+)
+def test_what_nobody_sees_hides_no_amount_from_what_forbids(text: str) -> None:
+    assert fits(ArgumentMatch("cents", minimum=2_500), {"cents": text}, "any")
+    assert not fits(ArgumentMatch("cents", minimum=2_500), {"cents": text}, "all")
+
+
 def test_an_element_without_the_argument_is_not_allowed_by_its_neighbours() -> None:
     lines: dict[str, Json] = {"lines": [{"cents": 5}, [{"cents": 90_000}]]}
 

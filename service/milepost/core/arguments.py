@@ -23,6 +23,8 @@ JUDGING_EFFORT_MAX = 2 * EFFORT_MAX
 """The same for all comparisons that one call is judged by."""
 COST = 1_000
 """What a comparison takes besides."""
+PLAIN_COST = 100
+"""What each character takes of a text that is brought into its plain guise."""
 _UNSEEN = re.compile(
     # Format characters, and whatever else Unicode calls ignorable where it is not known.
     "[\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
@@ -204,12 +206,21 @@ class _Looking:
             return False
         if match.minimum is None and match.maximum is None:
             return True
-        number = _number(value)
+        number = self._amount(value)
         if number is None:
             return False
         return (match.minimum is None or number >= _bound(match.minimum)) and (
             match.maximum is None or number <= _bound(match.maximum)
         )
+
+    def _amount(self, value: Json) -> Decimal | None:
+        number = _number(value)
+        if number is not None or self._how == "all":
+            return number
+        if not isinstance(value, str) or value.isascii():
+            return None
+        self._spend(len(value) * PLAIN_COST)
+        return _number(_plain(value))
 
     def _is_like(self, pattern: str, value: Json) -> bool:
         text = value if isinstance(value, str) else orjson.dumps(value).decode()
