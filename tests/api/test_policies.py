@@ -90,6 +90,25 @@ async def test_a_policy_is_changed_only_as_the_version_that_was_read(keyed: Keye
     assert (await acme.delete(TENANT)).status_code == 204
 
 
+async def test_a_policy_in_the_place_of_one_that_was_removed_is_another_version(
+    keyed: KeyedService,
+) -> None:
+    acme = keyed.acme
+    read = (await acme.put(TENANT, json={"policy": {"deny": ["x"]}})).headers["etag"]
+    await acme.delete(TENANT)
+    gone = await acme.get(TENANT)
+    await acme.put(TENANT, json={"policy": {"deny": ["y"]}})
+
+    late = [
+        await acme.put(TENANT, json={"policy": {}}, headers={"If-Match": read}),
+        await acme.delete(TENANT, headers={"If-Match": read}),
+    ]
+
+    assert (gone.json()["policy"], gone.json()["version"]) == (None, 0)
+    assert [refusal(each) for each in late] == [(412, "precondition_failed")] * 2
+    assert (await acme.get(TENANT)).json()["policy"]["deny"] == ["y"]
+
+
 async def test_a_tenants_rule_holds_for_the_next_call_of_any_run(keyed: KeyedService) -> None:
     acme = keyed.acme
     await made(acme, "/v1/runs?wait=20", SUM)

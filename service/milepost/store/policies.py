@@ -2,16 +2,19 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import select, update
 
 from milepost.core.errors import ConflictError
 from milepost.store import grants, schema
-from milepost.store.dialect import insert_new, now_ms, number, text
+from milepost.store.dialect import insert_new, now_ms, number, text, word
 from milepost.store.grants import GrantRow
 from milepost.store.work import Statement, Work
 
 TENANT = "tenant"
 """The scope of a tenant's own policy; any other scope is a session's id."""
+
+NOTHING = "null"
+"""What stands in the place of a policy that was removed: a version never stands for two."""
 
 _P = schema.policies.c
 
@@ -22,7 +25,7 @@ class PolicyRow:
 
     tenant: str
     scope: str
-    policy: str = "null"
+    policy: str = NOTHING
     version: int = 0
     updated_ms: int | None = None
 
@@ -47,8 +50,9 @@ class StandingRows:
 
 _COLUMNS = (_P.tenant, _P.scope, _P.policy, _P.version, _P.updated_ms)
 _mine = (_P.tenant == text("tenant"), _P.scope == text("scope"))
-_GET = Statement(select(*_COLUMNS).where(*_mine))
-_ANY = Statement(select(_P.scope).where(_P.tenant == text("tenant")).limit(1))
+_is_there = _P.policy != word(NOTHING)
+_GET = Statement(select(*_COLUMNS).where(*_mine, _is_there))
+_ANY = Statement(select(_P.scope).where(_P.tenant == text("tenant"), _is_there).limit(1))
 _children, _parents = schema.runs.alias("children").c, schema.runs.alias("parents").c
 _family = select(text("session_id").label("session_id")).cte("family", recursive=True)
 _family = _family.union(
@@ -61,7 +65,7 @@ _family = _family.union(
 )
 _OF_SESSIONS = Statement(
     select(_P.scope, _P.policy)
-    .where(_P.tenant == text("tenant"), _P.scope == _family.c.session_id)
+    .where(_P.tenant == text("tenant"), _P.scope == _family.c.session_id, _is_there)
     .order_by(_P.scope)
 )
 _ADD = Statement(
@@ -75,14 +79,22 @@ _ADD = Statement(
     )
     .returning(_P.version, _P.updated_ms)
 )
-_REPLACE = Statement(
+_next = {"policy": text("policy"), "version": _P.version + 1, "updated_ms": now_ms()}
+_ADD_ANEW = Statement(
     update(schema.policies)
-    .where(*_mine, _P.version == number("expected"))
-    .values(policy=text("policy"), version=_P.version + 1, updated_ms=now_ms())
+    .where(*_mine, _P.policy == word(NOTHING))
+    .values(**_next)
     .returning(_P.version, _P.updated_ms)
 )
+_is_this = (*_mine, _is_there, _P.version == number("expected"))
+_REPLACE = Statement(
+    update(schema.policies).where(*_is_this).values(**_next).returning(_P.version, _P.updated_ms)
+)
 _REMOVE = Statement(
-    delete(schema.policies).where(*_mine, _P.version == number("expected")).returning(_P.version)
+    update(schema.policies)
+    .where(*_is_this)
+    .values(policy=word(NOTHING), updated_ms=now_ms())
+    .returning(_P.version)
 )
 
 
@@ -98,7 +110,7 @@ def replace(before: PolicyRow, policy: str) -> Work[PolicyRow]:
     if before.version:
         changed = yield _REPLACE(**bound, expected=before.version)
     else:
-        changed = yield _ADD(**bound)
+        changed = (yield _ADD_ANEW(**bound)) or (yield _ADD(**bound))
     if not changed:
         raise _moved(before)
     return PolicyRow(before.tenant, before.scope, policy, *changed[0])
