@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -357,6 +358,29 @@ async def test_dc15_what_is_ignored_leaves_the_action_ten_seconds(chat: Chat, in
     assert shown["pending"]["id"] == first["pending"]["id"]
     assert shown["pending"]["expires_at"] <= rfc3339(now_ms() + round(IGNORED_S * 1000))
     assert (await chat.say("yes"))["outcome"] == "confirmed"
+
+
+@pytest.mark.parametrize("tool", ["refund", "charge"])
+async def test_who_is_shown_again_what_waits_is_told_the_time_that_is_left(
+    chat: Chat, tool: str
+) -> None:
+    shown = await chat.call(tool, order="A1")
+
+    again = await chat.press("ignore")
+
+    assert shown["pending"]["user_prompt"].endswith("within 60 seconds.")
+    told = re.search(r"within (\d+) seconds\.$", again["pending"]["user_prompt"])
+    assert told is not None
+    assert int(told[1]) <= IGNORED_S
+    assert (await chat.waiting() or {})["user_prompt"] != shown["pending"]["user_prompt"]
+
+
+async def test_a_time_of_weeks_is_told_in_plain_digits(chat: Chat) -> None:
+    await made(chat.client, "/v1/agents", asking(ttl_s=1_209_600))
+
+    shown = await chat.say('call charge {"order": "A1"}', agent="strict")
+
+    assert shown["pending"]["user_prompt"].endswith("within 1209600 seconds.")
 
 
 async def test_dc17_of_an_executor_that_fails_only_the_kind_of_error_is_told(chat: Chat) -> None:

@@ -183,7 +183,8 @@ class Channels:
         scope = _scope(request, words(request, "user"), request.path_params["conversation"])
         row = await self._ports.store.read(conversations.find(scope))
         waits = await self._standing(scope, row.session_id) if row else Standing()
-        return json_response({"pending": show_pending(waits.first)})
+        now = self._ports.clock()
+        return json_response({"pending": show_pending(waits.first, now)})
 
     def _warn_of(self, body: ChannelMessage) -> None:
         if body.intent is not None and body.intent.strip().lower() not in _INTENTS:
@@ -244,7 +245,7 @@ class Channels:
             "outcome": outcome,
             "run_id": done.run_id,
             "session_id": done.session_id,
-            "pending": show_pending(waits.first),
+            "pending": show_pending(waits.first, ports.clock()),
             "reply": reply,
         }
 

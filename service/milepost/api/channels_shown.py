@@ -1,12 +1,13 @@
 """What waits in a chat, and what a message did, as the bridge to the chat reads it."""
 
+from math import ceil
 from typing import Any
 
 import orjson
 
 from milepost.core.codec import decode
 from milepost.core.events import ToolCallDenied, ToolCallFailed
-from milepost.core.pending import APPROVAL_KIND
+from milepost.core.pending import APPROVAL_KIND, IGNORED_S
 from milepost.live.frames import rfc3339
 from milepost.store import log, pending, runs
 from milepost.store.approvals import ApprovalRow
@@ -15,6 +16,8 @@ from milepost.store.pending import PendingRow
 from milepost.store.runs import RunRow
 from milepost.store.work import Work
 from milepost.tools.pending import prompt_for
+
+NEARLY_ALL = 0.9
 
 _SAYINGS = {
     "expired": "It is too late for that: the time to answer has run out, and nothing was done.",
@@ -26,26 +29,30 @@ _SAYINGS = {
 }
 
 
-def show_pending(row: PendingRow | ApprovalRow | None) -> dict[str, Any] | None:
+def show_pending(row: PendingRow | ApprovalRow | None, now_ms: int) -> dict[str, Any] | None:
     """Return what waits for the user."""
     if row is None:
         return None
     if isinstance(row, ApprovalRow):
-        kind, prompt = APPROVAL_KIND, prompt_for(row.preview, _seconds(row))
+        kind, asked_ms = APPROVAL_KIND, row.created_ms
     else:
-        kind, prompt = row.kind, row.user_prompt
+        kind, asked_ms = row.kind, row.requested_ms
     return {
         "id": row.id,
         "kind": kind,
         "preview": row.preview,
         "digest": row.digest,
         "expires_at": rfc3339(row.expires_ms),
-        "user_prompt": prompt,
+        "user_prompt": prompt_for(row.preview, _seconds(row.expires_ms - asked_ms, row, now_ms)),
     }
 
 
-def _seconds(row: ApprovalRow) -> float:
-    return max(0, row.expires_ms - row.created_ms) // 1000
+def _seconds(given_ms: int, row: PendingRow | ApprovalRow, now_ms: int) -> int:
+    """Return how long the user has: what was given while it is nearly all there, then the rest."""
+    left_ms = max(row.expires_ms - now_ms, 0)
+    if left_ms > IGNORED_S * 1000 and left_ms >= NEARLY_ALL * given_ms:
+        return given_ms // 1000
+    return ceil(left_ms / 1000)
 
 
 def came_of(tenant: str, done: Delivery) -> Work[tuple[str, str | None]]:

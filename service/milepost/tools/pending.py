@@ -137,7 +137,7 @@ def exists(waiting: str) -> str:
 
 def prompt_for(preview: str, ttl_s: float) -> str:
     """Return how the user is asked."""
-    return f"{preview}\nReply yes to confirm or no to cancel, within {ttl_s:g} seconds."
+    return f"{preview}\nReply yes to confirm or no to cancel, within {ttl_s:.15g} seconds."
 
 
 def _made(kind: str, preview: str, args: Mapping[str, Any] | None, ttl_s: float) -> Stashed:
