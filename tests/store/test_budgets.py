@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from milepost.core.errors import ConflictError, NotFoundError
-from milepost.store import budgets
+from milepost.store import agents, budgets
 from milepost.store.amounts import COUNT_MAX, NOTHING, Amounts, Bounds
 from milepost.store.budgets import BudgetEdit, BudgetFilter
 from milepost.store.records import Page
 from milepost.store.store import Store
 from tests.store.budgeting import a_call_of, counters, kept, place_in, reserving, settling
-from tests.store.making import NOW_MS, TENANT, held
+from tests.store.making import NOW_MS, TENANT, a_run, an_id, held, queued
 
 EDIT = BudgetEdit(Bounds(tokens=7), 0.5, '{"team":"b"}')
 
@@ -60,6 +60,24 @@ async def test_a_deleted_budget_is_gone_with_what_was_spent_of_it(store: Store) 
     assert await store.read(budgets.all_of(TENANT)) == (other,)
     assert await counters(store, row) == []
     assert len(await counters(store, other)) == 1
+
+
+async def test_what_a_budget_names_is_looked_for_with_its_own_tenant(store: Store) -> None:
+    run = a_run()
+    await queued(store, run)
+    agent = await store.write(
+        agents.create(TENANT, "clerk", "{}", agent_id=an_id("agt"), now_ms=NOW_MS)
+    )
+    named = [("session", run.session_id), ("agent", agent.name), ("agent", agent.id)]
+    for scope, value in (*named, ("session", "ses_none"), ("agent", "none")):
+        for tenant in (TENANT, "other"):
+            await kept(store, tenant=tenant, scope=scope, scope_value=value)
+
+    theirs = {row.id: row for row in await store.read(budgets.all_of(TENANT))}
+
+    found = await store.read(budgets.named(TENANT))
+    assert [(theirs[each].scope, theirs[each].scope_value) for each in sorted(found)] == named
+    assert await store.read(budgets.named("other")) == frozenset()
 
 
 async def test_a_counter_that_is_full_counts_no_further(store: Store) -> None:

@@ -44,6 +44,19 @@ async def test_a_key_that_is_unknown_expired_or_revoked_is_not_found(store: Stor
     assert not await store.read(keys.exist())
 
 
+async def test_a_key_is_told_from_others_that_are_valid(store: Store) -> None:
+    first, second, revoked = a_key(), a_key(), a_key()
+    made = [await store.write(keys.create(key)) for key in (first, second, revoked)]
+
+    await store.write(keys.revoke(TENANT, revoked.id, 7))
+
+    assert await store.read(keys.by_hash("hash of nothing")) is None
+    assert await store.read(keys.by_hash(revoked.hash)) is None
+    for key, row in zip((first, second), made, strict=False):
+        assert await store.read(keys.by_hash(key.hash)) == row
+        assert await store.read(keys.find(TENANT, key.id)) == row
+
+
 async def test_there_are_keys_once_there_is_a_valid_one(store: Store) -> None:
     before = await store.read(keys.exist())
 
@@ -97,3 +110,12 @@ async def test_keys_are_called_by_name_within_their_tenant(store: Store) -> None
 
     assert await store.read(keys.names(TENANT, [mine.id, theirs.id, "cli"])) == {mine.id: "ci"}
     assert await store.read(keys.names(TENANT, [])) == {}
+
+
+async def test_a_person_s_keys_are_those_of_one_tenant(store: Store) -> None:
+    mine, theirs = a_key(), replace(a_key(), tenant="other")
+    for key in (mine, theirs, replace(a_key(), subject="ben")):
+        await store.write(keys.create(key))
+
+    assert await store.read(keys.of_subject(TENANT, "ann")) == {mine.id}
+    assert await store.read(keys.of_subject("other", "ann")) == {theirs.id}

@@ -156,6 +156,7 @@ async def test_another_tenant_s_memory_does_not_exist(store: Store) -> None:
             await store.write(work)
         assert caught.value.code == "memory_not_found"
     assert await like(store, "green", tenant="globex") == []
+    assert await store.read(memories.search("globex", MemoryFilter(), Page(MANY))) == []
     assert await store.read(memories.matching("globex", [ANN], ["green"], MANY)) == []
     assert await store.read(memories.recent("globex", [ANN], {"fact": (MANY, 0)})) == []
     assert await store.write(memories.delete_of_user("globex", "ann")) == 0
@@ -196,6 +197,19 @@ async def test_what_was_not_mentioned_for_longest_is_forgotten_first(store: Stor
 
     kept = [row.subject or row.content for row in await all_of(store)]
     assert sorted(kept) == ["Ann likes green tea", "Dora", "ann"]
+
+
+async def test_nobody_else_s_memories_are_pruned(store: Store) -> None:
+    for age, name in enumerate(["Ann", "Ben"]):
+        await remembered(store, Finding("entity", "", name), now_ms=NOW_MS + age)
+    theirs = await remembered(store, Finding("entity", "", "Carl"), tenant="globex", now_ms=1)
+    bens = await remembered(store, Finding("entity", "", "Dora"), BEN, now_ms=1)
+
+    assert await pruned(store, "entity", 1) == 1
+
+    assert [row.subject for row in await all_of(store)] == ["Ben", "Dora"]
+    for row in (theirs, bens):
+        assert await store.read(memories.find(row.tenant, row.id)) == row
 
 
 async def test_what_a_client_has_written_is_never_pruned(store: Store) -> None:

@@ -149,6 +149,7 @@ async def test_only_a_worker_whose_lease_stands_may_claim(store: Store) -> None:
     await queued(store)
     dismissed = await a_worker(store)
     await store.write(queue.dismiss(dismissed))
+    await a_worker(store)
 
     for worker in (await a_worker(store, ttl_ms=-1), dismissed, "worker_none"):
         assert await claims(store, worker) == []
@@ -189,9 +190,21 @@ async def test_a_lease_that_lapsed_is_renewed_as_long_as_nobody_swept(store: Sto
     assert len(await claims(store, worker)) == 1
 
 
+async def test_a_worker_renews_no_lease_but_its_own(store: Store) -> None:
+    worker = await a_worker(store)
+    run = await queued(store)
+    await claims(store, worker)
+    await store.write(queue.renew(worker, -1))
+
+    await store.write(queue.renew(await a_worker(store), TTL_MS))
+
+    assert await store.write(queue.sweep()) == [run.id]
+
+
 async def test_who_was_declared_dead_cannot_renew(store: Store) -> None:
     worker = await a_worker(store, ttl_ms=-1)
     await store.write(queue.sweep())
+    await a_worker(store)
 
     with pytest.raises(FencedError, match="go on under a new id"):
         await store.write(queue.renew(worker, TTL_MS))
@@ -254,6 +267,18 @@ async def test_a_crash_after_something_was_achieved_is_a_first_one(store: Store,
     third = await lost(store, again)
 
     assert third.epoch == 3  # its time had come at once
+
+
+async def test_what_another_run_achieved_makes_no_crash_a_first_one(store: Store) -> None:
+    idle, busy = await queued(store), await queued(store)
+    for _ in range(2):
+        taken = {claim.run_id: claim for claim in await claims(store, await a_worker(store))}
+        assert set(taken) == {idle.id, busy.id}
+        await store.append(an_append(taken[busy.id], an_entry("message.completed")))
+        await store.write(queue.dismiss_others("nobody"))
+        await store.write(queue.sweep())
+
+    assert (await next_claim(store)).run_id == busy.id
 
 
 def test_what_counts_as_achieved_sets_the_state_s_count_back_too() -> None:
@@ -432,6 +457,17 @@ async def test_nobody_gives_up_what_is_not_his(store: Store) -> None:
     assert await status(store, run.id) == "running"
 
 
+async def test_who_gives_up_one_run_keeps_the_others(store: Store) -> None:
+    worker = await a_worker(store)
+    for _ in range(2):
+        await queued(store)
+    first, second = await claims(store, worker)
+
+    await store.write(queue.give_up(TENANT, first.run_id, 1, worker, "crash"))
+
+    assert await store.read(queue.owned(worker)) == [(TENANT, second.run_id, 1)]
+
+
 # --- What a worker owns -----------------------------------------------------------------------
 
 
@@ -458,6 +494,18 @@ async def test_a_claim_that_somebody_else_took_over_since_is_not_found(store: St
     assert await store.read(queue.claimed(worker, "append_a")) == []
 
 
+async def test_a_claim_of_a_run_that_was_claimed_anew_since_is_not_found(store: Store) -> None:
+    worker = await a_worker(store)
+    run = await queued(store)
+    await store.write(queue.claim(worker, 1, "append_a", NOW_MS))
+    await store.write(queue.give_up(TENANT, run.id, 1, worker, "outage"))
+
+    (again,) = await store.write(queue.claim(worker, 1, "append_b", NOW_MS))
+
+    assert await store.read(queue.claimed(worker, "append_a")) == []
+    assert await store.read(queue.claimed(worker, "append_b")) == [again]
+
+
 async def test_what_a_worker_owns_is_what_it_claimed_and_did_not_let_go_of(store: Store) -> None:
     worker = await a_worker(store)
     for _ in range(3):
@@ -474,20 +522,22 @@ async def test_what_a_worker_owns_is_what_it_claimed_and_did_not_let_go_of(store
 
 
 async def test_the_load_counts_what_is_not_over_for_all_and_for_one(store: Store) -> None:
-    run = a_run()
-    await held(store, run)
-    await queued(store, behind(run))
+    for tenant in (TENANT, "other"):
+        run = a_run(tenant=tenant)
+        await held(store, run)
+        await queued(store, behind(run, tenant=tenant))
     await waiting(store)
     await finished(store)
     await queued(store)
     await queued(store, a_run(scheduled_ms=100 * NOW_MS))
-    await queued(store, a_run(tenant="other"))
+    for others in ({}, {"scheduled_ms": 100 * NOW_MS}):
+        await queued(store, a_run(tenant="other", **others))
 
     everybody = await store.read(queue.load())
     mine = await store.read(queue.load_of(TENANT))
 
     assert mine == {"running": 1, "blocked": 1, "waiting": 1, "queued": 1, "scheduled": 1}
-    assert everybody == {**mine, "queued": 2}
+    assert everybody == {"running": 2, "blocked": 2, "waiting": 1, "queued": 2, "scheduled": 2}
 
 
 async def test_the_log_of_a_much_claimed_run_has_no_gap(store: Store) -> None:
@@ -574,6 +624,8 @@ async def test_what_is_ready_is_told_in_the_order_of_the_claim(store: Store) -> 
     await waiting(store)
     low = await queued(store, a_run(lane=-1))
     high = await queued(store, a_run(lane=2))
+    resting = await queued(store, a_run(lane=5))
+    await store.write(standing(resting.id, 1, -TTL_MS))
 
     found = await store.read(queue.ready(10))
 
@@ -588,6 +640,7 @@ async def test_what_is_ready_is_told_in_the_order_of_the_claim(store: Store) -> 
 async def test_those_that_live_have_each_a_seat_of_their_own(store: Store) -> None:
     gone, *workers = [await a_worker(store) for _ in range(4)]
     await store.write(queue.dismiss(gone))
+    await a_worker(store, ttl_ms=-1)
 
     seats = [await store.read(queue.seat(worker)) for worker in workers]
 
