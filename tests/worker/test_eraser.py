@@ -14,9 +14,12 @@ from milepost.providers.cache_key import owner_key
 from milepost.store import (
     audit,
     batches,
+    budgets,
     erasure,
     erasures,
+    keys,
     memories,
+    rates,
     schema,
     session_imports,
     sessions,
@@ -25,12 +28,15 @@ from milepost.store.address import SqliteAddress
 from milepost.store.audit import AuditFilter
 from milepost.store.conversations import ScopeKey, take
 from milepost.store.erasures import ErasureRow, NewErasure, UserBeingErasedError
-from milepost.store.records import AuditRow, Fork, Page
+from milepost.store.keys import NewKey
+from milepost.store.rates import Counting, Tally
+from milepost.store.records import AuditRow, Fork, Page, Request
 from milepost.store.session_imports import Imported, ImportedRun
 from milepost.store.sessions import NewSession
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
 from tests.api.searching import files_with
+from tests.store.budgeting import a_budget
 from tests.store.conftest import opened, serving
 from tests.store.making import TENANT, a_finish, an_entry, an_id, behind, held
 from tests.store.making_batches import a_batch, chunk
@@ -88,6 +94,36 @@ async def test_all_runs_of_a_user_go_and_nobody_elses(house: Household) -> None:
     assert await house.left(schema.runs) == 2
     assert await house.left(schema.runs, id=other.run_id) == 1
     assert await house.left(schema.runs, id=foreign.id) == 1
+
+
+async def test_another_tenants_user_of_the_same_name_keeps_all(house: Household) -> None:
+    request = Request("POST /v1/runs", "k1", "hash")
+    for tenant in (TENANT, "globex"):
+        await ended(house.store, NOW_MS, a_run_of(NOW_MS, tenant=tenant, user=ANN, request=request))
+        await house.store.write(memories.keep(a_memory(tenant=tenant, user=ANN)))
+        await house.store.write(budgets.create(a_budget(tenant=tenant, scope="user")))
+        await house.store.write(
+            budgets.create(a_budget(tenant=tenant, scope="user", scope_value=ANN))
+        )
+        await house.store.write(keys.create(_a_key_of(tenant)))
+        await house.store.write(_counted(tenant))
+    tables = (
+        schema.runs,
+        schema.sessions,
+        schema.memories,
+        schema.idempotency,
+        schema.keys,
+        schema.rate_marks,
+        schema.rate_counters,
+    )
+    assert [await house.left(table) for table in tables] == [2] * len(tables)
+
+    await finish(house, await begun(house))
+
+    assert [await house.left(table, tenant=TENANT) for table in tables] == [0] * len(tables)
+    assert [await house.left(table, tenant="globex") for table in tables] == [1] * len(tables)
+    assert await house.left(schema.budgets, tenant=TENANT) == 1
+    assert await house.left(schema.budgets, tenant="globex") == 2
 
 
 async def test_whoever_was_frozen_while_another_finished_erases_nothing_that_came_since(
@@ -354,6 +390,17 @@ def a_session(**changes: Any) -> NewSession:
 def an_act() -> AuditRow:
     """Return something that somebody did."""
     return AuditRow(an_id("aud"), TENANT, "key_1", "run.forked", "run_1", "{}", NOW_MS)
+
+
+def _a_key_of(tenant: str) -> NewKey:
+    key_id = an_id("key")
+    return NewKey(key_id, tenant, "ci", f"hash of {key_id}", "mp_…abcd", "[]", ANN, NOW_MS, None)
+
+
+def _counted(tenant: str) -> Work[None]:
+    """Have a call of the user's be counted."""
+    tally = Tally("hourly", f"tool:add:user:{ANN}", 3_600_000, 5)
+    yield from rates.count([Counting(tenant, "run_1", "call_1", [tally])])
 
 
 def _billed(run_id: str) -> Work[None]:
