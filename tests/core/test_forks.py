@@ -6,7 +6,7 @@ from milepost.core.agents import Limits
 from milepost.core.canonical import call_digest
 from milepost.core.context import NOTHING_EARLIER
 from milepost.core.decide import decide
-from milepost.core.effects import AskApproval, CallModel, CallTool, End, Record
+from milepost.core.effects import AskApproval, CallModel, CallTool, CountCall, End, Record
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -25,10 +25,11 @@ from milepost.core.events import (
     ToolCallInterrupted,
 )
 from milepost.core.messages import Message, ToolCall
+from milepost.core.policy import Counted, Terms
 from milepost.core.prompt import prompt
-from milepost.core.rulings import Rules
+from milepost.core.rulings import Count, Rules, Run
 from milepost.core.state import CallStatus, fold
-from tests.core.logs import NOW_MS, REJECTING, allowing, asking
+from tests.core.logs import NOW_MS, REJECTING, allowing, asking, ruled
 from tests.core.world import CLERK
 
 REFUND = ToolCall("call_3_0", "refund", {"order": 7})
@@ -68,6 +69,20 @@ def test_a_call_that_the_other_run_has_made_since_is_asked_about() -> None:
     [ask] = decided(event, allowing())
     assert isinstance(ask, AskApproval)
     assert (ask.digest, ask.reason) == (DIGEST, WHY)
+
+
+def test_a_guarded_call_that_is_granted_is_asked_of_those_whom_its_rule_names() -> None:
+    event = forked(ForkedCall(REFUND, "requested"), guarded={DIGEST: WHY})
+    terms = Terms(approvers=("scope:finance",), self_approval=False)
+    [ask] = decided(event, ruled(Run({"order": 7}, "once", terms=terms)))
+    assert isinstance(ask, AskApproval)
+    assert ask.terms == terms
+
+
+def test_a_guarded_call_is_counted_first_where_a_rule_wants_it_counted() -> None:
+    wanted = (Counted("often", "tenant", 60, 3),)
+    event = forked(ForkedCall(REFUND, "requested"), guarded={DIGEST: WHY})
+    assert decided(event, ruled(Count({"order": 7}, wanted))) == (CountCall(REFUND, wanted),)
 
 
 def test_a_question_that_is_put_anyway_says_so_too() -> None:

@@ -44,6 +44,10 @@ def test_the_same_result_of_different_tools_is_none() -> None:
     assert circle_in(trail, WANTED, NOBODY) is None
 
 
+def test_fewer_results_than_a_stall_takes_are_none_though_all_are_the_same() -> None:
+    assert circle_in([step("find", n, "nothing") for n in range(2)], WANTED, NOBODY) is None
+
+
 def test_two_calls_that_take_turns_are_a_circle() -> None:
     trail = [step("open"), step("shut"), step("open"), step("shut"), step("open"), step("shut")]
 
@@ -54,6 +58,33 @@ def test_a_turn_that_breaks_the_rhythm_is_none() -> None:
     trail = [step("open"), step("shut"), step("open"), step("look"), step("open"), step("shut")]
 
     assert circle_in(trail, WANTED, NOBODY) is None
+
+
+def test_fewer_turns_than_a_circle_takes_are_none() -> None:
+    trail = [step("open"), step("shut"), step("open"), step("shut"), step("open")]
+
+    assert circle_in(trail, WANTED, NOBODY) is None
+
+
+def test_one_call_again_and_again_takes_no_turns_with_itself() -> None:
+    wanted = LoopDetection(repeat=5, stall=5, ping_pong=2)
+
+    assert circle_in([step("find")] * 4, wanted, NOBODY) is None
+
+
+@pytest.mark.parametrize("turn", [("look", "shut"), ("open", "look")])
+def test_only_one_of_two_calls_that_comes_back_is_none(turn: tuple[str, str]) -> None:
+    trail = [step("open"), step("shut"), *map(step, turn), step("open"), step("shut")]
+
+    assert circle_in(trail, WANTED, NOBODY) is None
+
+
+def test_only_the_end_of_the_trail_is_a_circle_or_none() -> None:
+    stalled = [step("look"), *(step("find", n, "nothing") for n in range(3))]
+    in_turns = [step("look"), *(step(tool) for tool in ("open", "shut") * 3)]
+
+    assert circle_in(stalled, WANTED, NOBODY) == Circle("stall", ("find",), 3)
+    assert circle_in(in_turns, WANTED, NOBODY) == Circle("ping_pong", ("open", "shut"), 3)
 
 
 def test_tools_that_may_be_repeated_are_exempt() -> None:

@@ -152,14 +152,17 @@ def _admit(open_call: OpenCall, rules: Rules, state: State) -> Effect:
 
 
 def _guarded(ruling: Ruling, call: ToolCall, state: State) -> Ruling:
-    """A fork asks before it does what the run that it was forked from has done since."""
+    """A fork asks before it does what the run that it was forked from has done since.
+
+    What a grant lets run is asked of those who could have answered it without one.
+    """
     if not state.guarded or not isinstance(ruling, Run | Ask) or ruling.effect == "read":
         return ruling
     if (why := state.guarded.get(call_digest(call.name, ruling.arguments))) is None:
         return ruling
     match ruling:
         case Run(arguments, effect, coerced):
-            return Ask(arguments, effect, why, coerced)
+            return Ask(arguments, effect, why, coerced, ruling.terms)
         case Ask(reason=reason):
             return replace(ruling, reason=f"{reason}; {why}")
 
