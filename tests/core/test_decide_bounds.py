@@ -29,8 +29,10 @@ from milepost.core.events import (
     StructuredRetried,
     ToolCallCompleted,
     ToolCallFailed,
+    ToolCallInterrupted,
     ToolCallScreened,
     ToolCallScreening,
+    ToolCallStarted,
 )
 from milepost.core.messages import Message, ToolCall
 from milepost.core.rulings import AnswerRule, Fits, Misfits, Reject, Rules, Run
@@ -112,6 +114,24 @@ def test_calls_beyond_the_bound_are_skipped_and_the_run_ends_with_what_it_has() 
     assert decided([*log, DONE], rules) == [
         End(RunIncomplete("budget", Output("On it."), USED), (StepCompleted(1),))
     ]
+
+
+def test_a_call_that_the_client_runs_counts_as_one_of_our_own() -> None:
+    by_client = [replace(requested(index), kind="client") for index in range(2)]
+
+    first, second = decided(calling(replied(), *by_client), within(max_tool_calls=1))
+
+    assert first == Record((ToolCallStarted("call_1_0", 1, "once"),))
+    assert second == Record((BudgetExceeded("run", "max_tool_calls", 1, 1),))
+
+
+def test_a_call_that_is_made_again_after_a_crash_counts_once() -> None:
+    repeated = ToolCallInterrupted("call_1_0", "repeat")
+    log = requesting(running(effect="idempotent"), CRASHED, repeated)
+
+    [effect] = decided(log, within(max_tool_calls=1))
+
+    assert isinstance(effect, CallTool)
 
 
 def test_a_run_that_has_made_all_its_calls_may_still_answer() -> None:
@@ -282,6 +302,18 @@ def test_a_terminal_result_that_fits_is_parsed_too() -> None:
     assert isinstance(effect, End)
     assert isinstance(effect.event, RunCompleted)
     assert effect.event.output == Output("good", {"text": "good"})
+
+
+def test_a_terminal_result_ends_the_run_once_what_else_has_begun_is_over() -> None:
+    terminal = replace(DONE, terminal=True)
+    log = requesting(running(), running(1), terminal, calls=3)
+
+    assert decided(log, allowing()) == [Record((ToolCallFailed("call_1_2", SKIPPED),))]
+    log = [*log, ToolCallFailed("call_1_2", SKIPPED)]
+    assert decided(log, allowing()) == []
+    [end] = decided([*log, replace(DONE, call_id="call_1_1", result="no")], allowing())
+    assert isinstance(end, End)
+    assert end.event == RunCompleted(Output("ok"), USED, "terminal")
 
 
 # --- One call after the other ---
