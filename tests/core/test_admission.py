@@ -2,20 +2,37 @@
 
 from dataclasses import replace
 
+import pytest
+
+from milepost.core.agents import Compression, Limits
 from milepost.core.canonical import call_digest
 from milepost.core.decide import decide
-from milepost.core.effects import AskApproval, CallTool, Effect, Record, ScreenCall
+from milepost.core.effects import (
+    AskApproval,
+    CallTool,
+    CompressResult,
+    CountCall,
+    Effect,
+    Record,
+    ScreenCall,
+)
 from milepost.core.events import (
     Event,
     Failure,
+    ToolCallCompleted,
+    ToolCallCounted,
+    ToolCallCounting,
     ToolCallDenied,
     ToolCallFailed,
+    ToolCallInterrupted,
     ToolCallScreened,
     ToolCallScreening,
+    ToolCallStarted,
 )
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
-from milepost.core.rulings import Rules
+from milepost.core.policy import NOBODY_COUNTED, Counted
+from milepost.core.rulings import Count, Counts, Rules, Ruling, Run
 from milepost.core.state import fold
 from tests.core.logs import (
     CRASHED,
@@ -26,11 +43,17 @@ from tests.core.logs import (
     approved,
     asked,
     asking,
+    calling,
+    replied,
+    requested,
     requesting,
+    ruled,
+    running,
 )
 
 CALL = ToolCall("call_1_0", "refund", REFUND)
 CHANGED: dict[str, Json] = {"order": 8}
+WANTED = (Counted("often", "tenant", 60, 3),)
 EDITED = (
     ToolCallScreened("call_1_0"),
     asked(),
@@ -163,3 +186,74 @@ def test_a_look_that_a_crash_interrupted_is_taken_again() -> None:
     lost = (ToolCallScreening("call_1_0"), CRASHED)
 
     assert decided(screened(allowing()), *lost) == [ScreenCall(CALL, REFUND)]
+
+
+def test_a_call_that_is_made_again_is_looked_at_where_nobody_has_looked_at_it() -> None:
+    log = (running(effect="idempotent"), CRASHED, ToolCallInterrupted("call_1_0", "repeat"))
+
+    assert decided(screened(allowing("idempotent")), *log) == [ScreenCall(CALL, REFUND)]
+    [effect] = decided(screened(allowing("idempotent")), *log, ToolCallScreened("call_1_0"))
+    assert isinstance(effect, CallTool)
+
+
+def test_a_tool_gets_what_the_person_said_who_approved_its_call() -> None:
+    said = replace(approved(), comment="this once")
+
+    [effect] = decided(asking(), asked(), said)
+
+    assert isinstance(effect, CallTool)
+    assert (effect.approved_by, effect.comment) == ("ann", "this once")
+
+
+@pytest.mark.parametrize(("mended", "shown"), [(REFUND, None), (CHANGED, CHANGED)])
+def test_a_call_that_the_client_runs_says_what_became_of_its_arguments(
+    mended: dict[str, Json], shown: dict[str, Json] | None
+) -> None:
+    log = calling(replied(), replace(requested(), kind="client"))
+
+    effects = decide(fold(log), ruled(Run(mended, "once", ("mended",))), NOW_MS)
+
+    started = ToolCallStarted("call_1_0", 1, "once", shown, ("mended",))
+    assert effects == (Record((started,)),)
+
+
+# --- Counts ---
+
+
+def counting(call: ToolCall, counts: Counts = NOBODY_COUNTED, /) -> Ruling:
+    """Rule as a policy does that has to know first how often such calls were made."""
+    if not counts:
+        return Count(call.arguments, WANTED)
+    return Run(call.arguments, "idempotent")
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        (),
+        (asked(), approved()),
+        (running(effect="idempotent"), CRASHED, ToolCallInterrupted("call_1_0", "repeat")),
+    ],
+    ids=["asked for", "approved", "lost"],
+)
+def test_a_call_is_counted_first_and_once_however_far_it_has_come(log: tuple[Event, ...]) -> None:
+    counted = (ToolCallCounting("call_1_0"), ToolCallCounted("call_1_0", {"often": 1}))
+
+    assert decided(Rules(counting), *log) == [CountCall(CALL, WANTED)]
+    [effect] = decided(Rules(counting), *log, *counted)
+    assert isinstance(effect, CallTool)
+
+
+# --- Long results ---
+
+
+def test_only_results_that_are_made_shorter_take_of_the_calls_that_the_run_may_make() -> None:
+    limits = Limits(max_model_calls=2)
+    rules = Rules(allowing().judge, limits, Compression("test/small", threshold_chars=5))
+    short, long = (ToolCallCompleted(f"call_1_{n}", "x" * (5 + n), 3) for n in range(2))
+
+    effects = decide(fold(requesting(running(), running(1), short, long, calls=2)), rules, NOW_MS)
+
+    [effect] = effects
+    assert isinstance(effect, CompressResult)
+    assert effect.call.id == "call_1_1"

@@ -187,6 +187,50 @@ def test_where_several_rules_ask_all_their_terms_hold() -> None:
     assert judgement.reason == "policy: ask pay"
 
 
+def test_silence_means_what_the_rule_says_that_names_somebody_unless_another_one_fails() -> None:
+    plain = Rule("pay", terms=Terms(required=2))
+    named = Terms(approvers=("user:bob",), on_timeout="escalate", escalate_to=("user:eve",))
+    failing = Rule("pay", terms=Terms(on_timeout="fail"))
+
+    escalated = judged(Policy(ask=(plain, Rule("pay", terms=named))), Asked("pay")).terms
+    failed = judged(Policy(ask=(plain, Rule("pay", terms=named), failing)), Asked("pay")).terms
+
+    assert (escalated.on_timeout, escalated.escalate_to) == ("escalate", ("user:eve",))
+    assert (failed.on_timeout, failed.escalate_to) == ("fail", ())
+
+
+def test_where_many_rules_name_people_those_may_answer_whom_all_of_them_name() -> None:
+    two, one = ("user:ann", "user:bob"), ("user:eve", "user:bob")
+    rules = [Rule("pay", terms=Terms(approvers=named)) for named in (two, two, one)]
+
+    assert judged(Policy(ask=tuple(rules)), Asked("pay")).terms.approvers == ("user:bob",)
+
+
+def test_of_one_rule_that_asks_the_terms_hold_as_they_are() -> None:
+    terms = Terms(2, ("user:bob",), False, 60, "escalate", ("user:eve",), 5)
+
+    assert judged(Policy(ask=(Rule("pay", terms=terms),)), Asked("pay")).terms == terms
+
+
+def test_of_rules_that_ask_the_one_is_named_that_is_hardest_to_meet() -> None:
+    plain, named = Rule("pay"), Rule("pa*", terms=Terms(approvers=("user:bob",)))
+    not_self = Rule("p*", terms=Terms(self_approval=False))
+    two = Rule("*", terms=Terms(required=2))
+
+    asking = [(plain, named), (plain, named, not_self), (plain, named, not_self, two)]
+    named_ones = [judged(Policy(ask=rules), Asked("pay")).reason for rules in asking]
+
+    assert named_ones == ["policy: ask pa*", "policy: ask p*", "policy: ask *"]
+
+
+def test_the_count_that_a_rule_fits_beyond_is_told() -> None:
+    (wanted,) = judged(Policy(deny=(OFTEN,)), Asked("pay")).counts
+
+    judgement = judged(Policy(deny=(OFTEN,)), Asked("pay"), counts={wanted.key: 4})
+
+    assert judgement.reason == "policy: deny pay more than 3 in 60 s"
+
+
 def test_of_two_rules_that_name_others_the_tenants_has_the_word() -> None:
     tenant = Policy(ask=(Rule("pay", terms=Terms(approvers=("user:ann",))),))
     agent = Policy(ask=(Rule("pay", terms=Terms(approvers=("user:bob",))),))
@@ -258,6 +302,29 @@ def test_a_rate_fits_from_the_call_on_that_is_one_too_many(count: int) -> None:
     assert judgement.verdict is (Verdict.ASK if count > 3 else Verdict.ALLOW)
 
 
+@pytest.mark.parametrize(
+    ("list_name", "few", "many"),
+    [
+        ("deny_when", "ask", "deny"),
+        ("deny", "ask", "deny"),
+        ("ask", "ask", "ask"),
+        ("allow", "ask", "allow"),
+    ],
+)
+def test_a_rule_with_a_rate_is_counted_first_in_whatever_list_it_stands(
+    list_name: str, few: str, many: str
+) -> None:
+    policy = Policy(**{list_name: (OFTEN,)})
+    (wanted,) = judged(policy, Asked("pay")).counts
+
+    verdicts = [
+        judged(policy, Asked("pay"), counts={wanted.key: count}).verdict for count in (3, 4)
+    ]
+
+    assert judged(policy, Asked("pay")).verdict is None
+    assert verdicts == [Verdict(few), Verdict(many)]
+
+
 def test_one_count_serves_all_rules_that_count_the_same() -> None:
     policy = Policy(deny=(Rule("pay", rate=Rate(9, 60)),), ask=(OFTEN,), allow=("pay",))
     (wanted,) = judged(policy, Asked("pay")).counts
@@ -267,6 +334,33 @@ def test_one_count_serves_all_rules_that_count_the_same() -> None:
         judged(policy, Asked("pay"), counts={wanted.key: count}).verdict for count in (3, 4, 10)
     ]
     assert verdicts == [Verdict.ALLOW, Verdict.ASK, Verdict.DENY]
+
+
+def test_a_count_goes_as_far_as_the_last_of_the_rules_that_want_it() -> None:
+    far = Rule("pay", rate=Rate(9, 60), terms=Terms(required=2))
+    policy = Policy(ask=(OFTEN, far))
+    (wanted,) = judged(policy, Asked("pay")).counts
+
+    required = [
+        judged(policy, Asked("pay"), counts={wanted.key: count}).terms.required for count in (4, 10)
+    ]
+
+    assert (wanted.most, required) == (10, [1, 2])
+
+
+def test_what_rules_count_of_other_calls_is_counted_apart() -> None:
+    noted = ArgumentMatch("note", absent=True)
+    rules = (
+        OFTEN,
+        Rule("p*", rate=OFTEN.rate),
+        Rule("pay", (noted,), OFTEN.rate),
+        Rule("pay", rate=Rate(3, 61)),
+        Rule("pay", rate=Rate(3, 60, "user")),
+    )
+
+    counts = judged(Policy(ask=rules), Asked("pay"), standing(Policy(ask=(OFTEN,)), None)).counts
+
+    assert len(counts) == len(rules) + 1
 
 
 def test_what_no_rule_with_a_rate_is_about_is_not_counted() -> None:
@@ -282,4 +376,3 @@ def test_the_reason_of_a_rule_is_told_with_where_it_stands() -> None:
     of_session = judged(None, Asked("pay"), standing(None, Policy(deny=(rule,))))
 
     assert of_session.reason == "session's policy: deny pay: the books are closed"
-    assert (of_session.level, of_session.list_name) == ("session", "deny")

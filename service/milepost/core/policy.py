@@ -127,16 +127,13 @@ class Counted:
 class Judgement:
     """A verdict and the rule that gave it, for the model, the inbox and the log.
 
-    `terms` are those on which people are asked, or would be but for a grant or a denial.
-    `list_name` and `level` say where the rule stands; `counts` are those that have to be known
-    before there can be a verdict, which is None then.
+    `terms` are those on which people are asked, or would be but for a grant or a denial. `counts`
+    are those that have to be known before there can be a verdict, which is None then.
     """
 
     verdict: Verdict | None
     reason: str
     terms: Terms = PLAIN
-    list_name: str | None = None
-    level: str | None = None
     counts: tuple[Counted, ...] = ()
 
 
@@ -169,15 +166,15 @@ def judge(
             return replace(_judgement(Verdict.DENY, list_name, *found), terms=case.asking()[1])
     questions, terms = case.asking()
     if grant := _granting(standing.grants, asked, terms):
-        return Judgement(Verdict.ALLOW, f"grant: {grant.id}", terms, "grants", "session")
+        return Judgement(Verdict.ALLOW, f"grant: {grant.id}", terms)
     if questions:
         judgement = _judgement(Verdict.ASK, "ask", *max(questions, key=_strictness))
         return replace(judgement, terms=terms)
     allowed = next(case.fitting("allow"), None)
     if allowed is None and policy is not None:
-        return Judgement(Verdict.ASK, f"policy: no rule names {asked.tool}", level="agent")
+        return Judgement(Verdict.ASK, f"policy: no rule names {asked.tool}")
     if asked.gated:
-        return Judgement(Verdict.ASK, f"tool: {asked.tool} requires approval", level="tool")
+        return Judgement(Verdict.ASK, f"tool: {asked.tool} requires approval")
     if allowed is None:
         return Judgement(Verdict.ALLOW, "no policy")
     return _judgement(Verdict.ALLOW, "allow", *allowed)
@@ -327,7 +324,7 @@ def _judgement(verdict: Verdict, list_name: str, level: str, rule: Rule) -> Judg
     reason = f"{whose}: {list_name} {_spelled(rule)}"
     if rule.reason:
         reason = f"{reason}: {rule.reason}"
-    return Judgement(verdict, reason, rule.terms, list_name, level)
+    return Judgement(verdict, reason, rule.terms)
 
 
 def _spelled(rule: Rule) -> str:
