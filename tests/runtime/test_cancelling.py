@@ -12,20 +12,27 @@ import pytest
 from milepost.core.agents import Agent
 from milepost.core.events import (
     ChildRunEnded,
+    ChildRunStarted,
     Event,
+    MemorySummarizing,
     RunCancelled,
     RunCancelling,
     StoppedWork,
+    ToolCallCompleted,
+    ToolCallInterrupted,
 )
 from milepost.core.ids import child_run_id
+from milepost.core.state import fold
 from milepost.providers.scripted import calling
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.drive import Drive
 from milepost.runtime.ending import end_run
-from milepost.runtime.stopping import BY_CLIENT, LOST, SENT, TOLD
+from milepost.runtime.settle import in_hand
+from milepost.runtime.stopping import BY_CLIENT, LOST, SENT, TOLD, work_of
 from milepost.store import agents
 from milepost.store.records import NewRun
 from milepost.tools import Invoker, Registry, Tool, ToolProcesses, ToolThreads, tool, tool_of
+from tests.core.logs import CRASHED, NOW_MS, asked, begun, requesting, running
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Workshop, in_background, of
 from tests.tools.isolated_tools import hang
 
@@ -212,6 +219,36 @@ async def test_a_call_that_its_client_runs_is_left_to_him(shop: Workshop) -> Non
     assert told(await shop.log(run.id)) == [
         ("tool_call", "call_1_0", "shop_for", "left", BY_CLIENT)
     ]
+
+
+def test_only_what_is_not_over_was_in_hand() -> None:
+    done = ToolCallCompleted("call_1_0", "ok", 3)
+    child = ChildRunStarted("call_1_1", "run_2", "scribe")
+    brought = replace(done, call_id="call_1_1")
+    state = fold(requesting(running(), done, running(1), child, brought, asked(2), calls=4))
+
+    assert work_of(state, "test/model", {}, NOW_MS) == ()
+    assert in_hand(state) == []
+
+
+def test_a_call_of_which_people_are_asked_what_came_is_in_hand_of_nobody_any_more() -> None:
+    question = replace(asked(), kind="outcome")
+    state = fold(requesting(running(), CRASHED, ToolCallInterrupted("call_1_0", "ask"), question))
+
+    assert work_of(state, "test/model", {}, NOW_MS) == (
+        StoppedWork("tool_call", "call_1_0", "refund", "left", LOST, NOW_MS),
+    )
+    assert [name for name, _ in in_hand(state)] == ["call_1_0 refund"]
+
+
+def test_a_summary_is_told_of_as_it_was_stopped_or_as_lost() -> None:
+    summarizing = MemorySummarizing("sum_1", "1.0", "2.1", 4, "test/small")
+    state = fold(begun(summarizing))
+    lost = StoppedWork("summary", "sum_1", "test/small", "left", LOST, NOW_MS)
+    closed = replace(lost, how="closed", why=None)
+
+    assert work_of(state, "test/model", {}, NOW_MS) == (lost,)
+    assert work_of(state, "test/model", {"sum_1": closed}, NOW_MS) == (closed,)
 
 
 async def test_a_run_that_is_taken_from_a_worker_that_hangs_says_that_nothing_was_stopped(
