@@ -83,8 +83,9 @@ async def test_an_answer_that_no_worker_has_read_is_in_the_log_of_a_run_that_is_
     ],
 )
 @pytest.mark.parametrize("came", [{"result": "by ann@example.com"}, {"error": "ann@example.com"}])
+@pytest.mark.parametrize("alone", [True, False])
 async def test_a_result_that_no_guardrail_has_looked_at_is_withheld_from_the_log_and_later_runs(
-    shop: Workshop, rails: Guardrails | None, came: dict[str, Any], *, guarded: bool
+    shop: Workshop, rails: Guardrails | None, came: dict[str, Any], *, guarded: bool, alone: bool
 ) -> None:
     tools = Registry([client_tool("look", "Look.", {"type": "object"})])
     agent = Agent("agt_1", 1, "clerk", "test/model", tools=("look",), guardrails=rails)
@@ -97,6 +98,8 @@ async def test_a_result_that_no_guardrail_has_looked_at_is_withheld_from_the_log
     await (await shop.driving(await shop.claim(), agent, means)).run()
     answer = {"call_id": "call_1_0", "duration_ms": 5, "terminal": False, **came}
     await shop.put(run.id, LETTER, answer, "client_tool")
+    if not alone:
+        await shop.put(run.id, "cancel", CANCEL, "cancel")
 
     await end(shop, run.id)
 
