@@ -22,6 +22,7 @@ from milepost.core.events import (
 from milepost.core.guardrails import Guardrails, PiiRail
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve, transcript
+from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.providers.scripted import calling
 from milepost.runtime.client_calls import LETTER
 from milepost.runtime.definitions import encode_definition
@@ -71,6 +72,28 @@ async def test_an_answer_that_no_worker_has_read_is_in_the_log_of_a_run_that_is_
     assert of(log, ApprovalDecided)[0].decision == "approve"
     assert of(log, ApprovalWithdrawn) == []
     assert (await shop.store.read(approvals.find(TENANT, asked.id))).status == "approved"
+
+
+@pytest.mark.parametrize("followed", [True, False])
+async def test_whoever_waits_for_a_run_hears_at_once_that_it_was_ended(
+    shop: Workshop, *, followed: bool
+) -> None:
+    asked = await asking(shop)
+    if followed:
+        session_id = (await shop.row(asked.run_id)).session_id
+        await shop.queue(session_id=session_id)
+    with (
+        shop.hub.listen(asked.run_id) as (tail, told),
+        shop.hub.bell(inbox_bell(asked.run_id)) as worker_told,
+        shop.hub.bell(QUEUE_BELL) as queue_told,
+    ):
+        await end(shop, asked.run_id)
+
+        shown = tail.behind(len(await shop.log(asked.run_id)) - 1)
+        assert shown is not None
+        assert [frame.type for frame in shown] == ["run.cancelled"]
+        assert (told.is_set(), worker_told.is_set()) == (True, True)
+        assert queue_told.is_set() is followed
 
 
 @pytest.mark.parametrize(
