@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from milepost.providers.cache_redis import (
     LOCK_PREFIX,
+    OWNER_PREFIX,
     VALUE_PREFIX,
     RedisCache,
     connect,
@@ -79,6 +80,19 @@ async def test_the_shortest_time_is_a_millisecond(redis: Redis, key: str) -> Non
     await cache.set(key, b"value", 0.0001)
 
     assert (await cache.stats()).failures == 0
+
+
+async def test_a_value_is_known_as_somebodys_for_as_long_as_it_is_there(
+    redis: Redis, key: str
+) -> None:
+    cache, ann = RedisCache(redis, within_s=PATIENT_S), f"{key}:ann"
+    await cache.set(key, b"value", 60)
+
+    await cache.mark(key, ann, 0.001)
+
+    assert 50_000 < await redis.pttl(OWNER_PREFIX + ann) <= 60_000
+    assert await cache.forget(ann) == 1
+    assert await cache.get(key) is None
 
 
 async def test_many_values_are_cleared(redis: Redis, key: str) -> None:

@@ -22,14 +22,16 @@ CONNECTIONS_MAX = 32
 SCAN_COUNT = 500
 
 _UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
-# The keys that are an owner's, each with when it lapses: ARGV is how long that is, and the key.
+# The keys that are an owner's, each with when it lapses: ARGV is how long that is, and the key. A
+# value that somebody keeps for longer is the owner's for as long.
 _MARK = """
+local ttl = math.max(ARGV[1], redis.call('pttl', KEYS[2]))
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('zremrangebyscore', KEYS[1], '-inf', now)
-redis.call('zadd', KEYS[1], now + ARGV[1], ARGV[2])
-if redis.call('pttl', KEYS[1]) < tonumber(ARGV[1]) then
-  redis.call('pexpire', KEYS[1], ARGV[1])
+redis.call('zadd', KEYS[1], now + ttl, ARGV[2])
+if redis.call('pttl', KEYS[1]) < ttl then
+  redis.call('pexpire', KEYS[1], ttl)
 end
 return 1
 """
@@ -115,8 +117,8 @@ class RedisCache:
 
     async def mark(self, key: str, owner: str, ttl_s: float) -> None:
         """Note whose the value is, for as long as it may be there."""
-        args = (_milliseconds(ttl_s), key)
-        await self._asking.ask(lambda: self._redis.eval(_MARK, 1, OWNER_PREFIX + owner, *args))
+        keys, args = (OWNER_PREFIX + owner, VALUE_PREFIX + key), (_milliseconds(ttl_s), key)
+        await self._asking.ask(lambda: self._redis.eval(_MARK, 2, *keys, *args))
 
     async def forget(self, owner: str) -> int:
         """Forget all values that are the owner's; return how many there were.
