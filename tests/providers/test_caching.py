@@ -120,6 +120,21 @@ async def test_a_hit_says_its_age_first_and_streams_the_text_in_one_piece(
     ]
 
 
+async def test_a_reply_is_told_to_nobody_for_whom_it_is_too_old(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    inner = Scripted([saying("old"), saying("new")])
+    await replied(caching(inner, cache), replace(question, cache_ttl_s=86_400))
+    later = caching(inner, cache, now_ms=1_000 + 61_000)
+
+    patient = await replied(later, replace(question, cache_ttl_s=62))
+    first, second = await replied(later, question), await replied(later, question)
+
+    assert (patient.text, patient.cached) == ("old", True)
+    assert (first.text, first.cached) == ("new", False)
+    assert (second.text, second.cached) == ("new", True)
+
+
 async def test_who_does_not_ask_for_the_cache_never_meets_it(
     cache: ReplyCache, question: ModelRequest
 ) -> None:

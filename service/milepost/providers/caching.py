@@ -49,11 +49,11 @@ class Caching:
 
     async def _stream(self, request: ModelRequest, ttl_s: float) -> AsyncGenerator[Delta, None]:
         key = cache_key(request, self._scope)
-        cached = await self._find(key)
+        cached = await self._find(key, ttl_s)
         if cached is None:
             async with self._flights.turn(key):
                 # Whoever had the turn before may have landed since the first look.
-                cached = await self._find(key)
+                cached = await self._find(key, ttl_s)
                 if cached is None:
                     async with closing(self._ask(request, key, ttl_s)) as deltas:
                         async for delta in deltas:
@@ -78,10 +78,12 @@ class Caching:
             owner = owner_key(request.tenant, request.user) if request.user else None
             await self._cache.set(key, value, ttl_s, owner)
 
-    async def _find(self, key: str) -> CachedReply | None:
+    async def _find(self, key: str, ttl_s: float) -> CachedReply | None:
+        """Return the kept reply, unless it is older than this request takes: others keep longer."""
         value = await self._cache.get(key)
         if value is None:
             return None
         if (cached := decode(value)) is None:
             await self._cache.delete(key)
-        return cached
+            return None
+        return cached if self._now_ms() - cached.made_ms <= ttl_s * 1000 else None
