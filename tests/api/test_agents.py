@@ -107,6 +107,44 @@ async def test_a_patch_leaves_what_an_agent_remembers(client: httpx2.AsyncClient
     assert answer.json()["memory"]["recall"]["scopes"] == ["user"]
 
 
+async def test_what_is_asked_of_the_agent_s_own_model_is_asked_of_the_one_that_it_gets(
+    client: httpx2.AsyncClient,
+) -> None:
+    parts = {
+        "model": "demo/assistant",
+        "compression": {"threshold_chars": 500},
+        "memory": {"summarize": {}, "extract": {"model": "demo/other"}},
+        "guardrails": {"coherence": {}},
+    }
+    await made(client, "/v1/agents", an_agent(**parts))
+
+    answer = await client.patch("/v1/agents/clerk", json={"model": "demo/large"})
+
+    changed = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert changed["compression"] == {"model": "demo/large", "threshold_chars": 500}
+    assert changed["memory"]["summarize"]["model"] == "demo/large"
+    assert changed["memory"]["extract"]["model"] == "demo/other"
+    assert changed["guardrails"]["coherence"]["model"] == "demo/large"
+
+
+async def test_a_patch_of_the_model_leaves_parts_that_are_not_there(
+    client: httpx2.AsyncClient,
+) -> None:
+    parts = {
+        "model": "demo/assistant",
+        "guardrails": {"output": []},
+        "memory": {"window": {"messages": 5}},
+    }
+    before = await made(client, "/v1/agents", an_agent(**parts))
+
+    answer = await client.patch("/v1/agents/clerk", json={"model": "demo/large"})
+
+    unchanged = ("compression", "memory", "guardrails")
+    assert answer.status_code == 200, answer.text
+    assert [answer.json()[name] for name in unchanged] == [before[name] for name in unchanged]
+
+
 async def test_a_patch_with_null_takes_a_policy_away(client: httpx2.AsyncClient) -> None:
     await made(client, "/v1/agents", an_agent(policy={"allow": ["add"]}))
 

@@ -19,7 +19,13 @@ from milepost.core.agents import Agent
 from milepost.core.errors import InvalidError
 from milepost.live.frames import rfc3339
 from milepost.providers.catalog import Catalog
-from milepost.runtime.agent_spec import AgentSpec, agent_of, require_known, show_spec
+from milepost.runtime.agent_spec import (
+    AgentSpec,
+    agent_of,
+    require_known,
+    revisable_spec,
+    show_spec,
+)
 from milepost.runtime.definitions import decode_definition, encode_definition
 from milepost.runtime.journal import Ports
 from milepost.runtime.toolsets import Toolsets
@@ -150,7 +156,7 @@ class Agents:
                 code="name_is_fixed",
                 pointer="/name",
             )
-        present = show_spec(decode_definition(row.id, row.version, row.definition))
+        present = revisable_spec(decode_definition(row.id, row.version, row.definition))
         agent = await self._checked(row.tenant, parse(AgentSpec, {**present, **fields}))
         definition = encode_definition(agent)
         if definition == row.definition:

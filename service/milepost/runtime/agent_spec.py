@@ -359,6 +359,24 @@ def show_spec(agent: Agent) -> dict[str, Any]:
     }
 
 
+def revisable_spec(agent: Agent) -> dict[str, Any]:
+    """Return the agent in the words of a spec to be changed: of its own model it names no part.
+
+    So what is asked of that is asked of the one that it gets.
+    """
+    shown = show_spec(agent)
+    memory, guardrails = shown["memory"] or {}, shown["guardrails"] or {}
+    for part in (
+        shown["compression"],
+        memory.get("summarize"),
+        memory.get("extract"),
+        guardrails.get("coherence"),
+    ):
+        if part and part["model"] == agent.model:
+            part["model"] = None
+    return shown
+
+
 def _show_memory(memory: Memory | None) -> dict[str, Any] | None:
     if memory is None:
         return None
