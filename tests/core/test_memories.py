@@ -17,6 +17,8 @@ from milepost.core.memories import SOUGHT_MAX, Finding, line, sought, words
             Finding("relation", "since May", "ann", "Works at", "ACME"),
         ),
         (Finding("entity", "", "Straße"), Finding("entity", "", "STRASSE")),
+        (Finding("entity", "", "İstanbul"), Finding("entity", "", "istanbul")),
+        (Finding("entity", "", "ジョン・スミス"), Finding("entity", "", "ジョンスミス")),
     ],
 )
 def test_the_same_thing_is_known_again(one: Finding, other: Finding) -> None:
@@ -30,6 +32,8 @@ def test_the_same_thing_is_known_again(one: Finding, other: Finding) -> None:
         (Finding("relation", "", "a b", "c", "d"), Finding("relation", "", "a", "b c", "d")),
         (Finding("fact", "x" * 3_000), Finding("fact", "x" * 2_999 + "y")),
         (Finding("entity", "", "?!"), Finding("entity", "", "!?")),
+        (Finding("entity", "", "मीना"), Finding("entity", "", "मोना")),  # Meena and Mona.
+        (Finding("fact", "อาหารดี"), Finding("fact", "อาหารดู")),
     ],
 )
 def test_different_things_have_different_keys(one: Finding, other: Finding) -> None:
@@ -46,6 +50,8 @@ def test_words_are_letters_and_digits_in_lower_case() -> None:
     ]  # fmt: skip
     assert words("x" * 100) == ["x" * 64]
     assert words("東京 Tokyo") == ["東", "京", "tokyo"]
+    assert words("मीना से मिलो।") == ["मीना", "से", "मिलो"]
+    assert words("ที่นี่") == ["ที่", "นี่"]
 
 
 def test_what_is_said_is_found_by_all_of_its_words() -> None:

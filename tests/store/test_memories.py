@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from milepost.core.errors import ConflictError, NotFoundError
-from milepost.core.memories import Finding, MemoryKind, Owner
+from milepost.core.memories import Finding, MemoryKind, Owner, sought
 from milepost.store import memories
 from milepost.store.address import Address, SqliteAddress
 from milepost.store.memories import MemoryFilter, MemoryRow
@@ -124,6 +124,32 @@ async def test_memories_are_found_by_words_and_their_beginnings(store: Store) ->
     assert await like(store, "or", "and", "not", "near") == [
         "Nothing of the kind: it's 3.14 o'clock, ann@example.com"
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("ฉันชอบกาแฟ", "กาแฟ"),
+        ("မနက်ဖြန်တွေ့မယ်", "တွေ့"),
+        ("मीना दिल्ली में रहती है", "दिल्ली"),
+        ("İzmir is by the sea", "izmir"),
+        ("明日会いましょう", "会い"),
+    ],
+    ids=["Thai", "Burmese", "Hindi", "Turkish", "Japanese"],
+)
+async def test_words_are_found_in_any_script(store: Store, said: str, asked: str) -> None:
+    await remembered(store, a_fact(said))
+
+    assert await like(store, *sought(asked)) == [said]
+
+
+async def test_names_that_differ_in_a_vowel_s_sign_are_two(store: Store) -> None:
+    for name, said in (("मीना", "a painter"), ("मोना", "a doctor")):
+        await remembered(store, Finding("entity", said, name))
+
+    known = await store.read(memories.recent(TENANT, [ANN], {"entity": (MANY, 0)}))
+
+    assert {row.content for row in known} == {"a painter", "a doctor"}
 
 
 async def test_who_has_more_of_the_words_comes_first(store: Store) -> None:

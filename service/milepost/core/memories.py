@@ -21,8 +21,19 @@ _KEY_CHARS_MAX = 200
 _SHORT = 2
 
 # Scripts that put no spaces between words: each of their signs is taken for one.
-_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf"
+    "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+)
+# Where marks stand that belong to the letter before them, as most vowels do in Hindi or Thai.
+_MARKED = (range(0x0300, 0x1E00), range(0xA600, 0xAC00), range(0x11000, 0x12000))
+_MARKS = "".join(
+    chr(point)
+    for points in _MARKED
+    for point in points
+    if unicodedata.category(chr(point)) in {"Mn", "Mc"}
+)
+_WORD = re.compile(rf"(?:[^\W_{_UNSPACED}]+[{_MARKS}]*)+|(?=[^\W_])[{_UNSPACED}][{_MARKS}]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,9 @@ def likeness(finding: Finding, asked: Collection[str]) -> int:
 
 def folded(text: str) -> str:
     """Return the text as it is compared: whatever its case, its spaces, and how it is encoded."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    told = unicodedata.normalize("NFKC", text).casefold()
+    # What is left of the large dotted i, whose small one is any other's.
+    return " ".join(told.replace("i\u0307", "i").split())
 
 
 def line(text: str, chars_max: int = CONTENT_CHARS_MAX) -> str:
