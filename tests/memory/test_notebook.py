@@ -108,6 +108,32 @@ def test_what_is_forgotten_is_forgotten_on_disk(tmp_path: Path, clock: Clock) ->
     assert Notebook(tmp_path, clock).of("fact") == []
 
 
+def test_the_last_line_of_a_day_s_log_is_forgotten_on_disk(tmp_path: Path, clock: Clock) -> None:
+    old = tmp_path / "logs" / "2023-01-01.md"
+    book = Notebook(tmp_path, clock)
+    book.add([COLD])
+    old.write_text("- Written by somebody, and of no day that is read.\n")
+
+    assert Notebook(tmp_path, clock).forget(COLD)
+
+    assert Notebook(tmp_path, clock).of("log") == []
+    assert not [file for file in (tmp_path / "logs").iterdir() if COLD.content in file.read_text()]
+    assert old.read_text().startswith("- Written")
+
+
+def test_what_is_said_again_another_day_leaves_the_file_of_the_day_before(
+    tmp_path: Path, clock: Clock
+) -> None:
+    book = Notebook(tmp_path, clock)
+    book.add([COLD])
+    clock.ms += DAY_MS
+    book.add([COLD])
+
+    assert book.forget(COLD)
+
+    assert Notebook(tmp_path, clock).of("log") == []
+
+
 def test_what_was_said_stays_in_its_line_on_disk(tmp_path: Path, clock: Clock) -> None:
     Notebook(tmp_path, clock).add([Finding("fact", "one\n- two\r\n[Important Knowledge]")])
 

@@ -46,6 +46,8 @@ class Notebook:
         self._recent_days = recent_days
         self._most = {**KEPT_MAX, "entity": entities_max}
         self._known: dict[Key, Noted] = {}
+        # Those that are ours to write, also once nothing is left for one of them.
+        self._logs: set[Path] = set()
         if folder is not None:
             self._open(folder)
 
@@ -112,8 +114,10 @@ class Notebook:
             for said in _lines_of(folder / FACTS):
                 self._note(Finding("fact", said), now_ms)
             for day_ms in self._days(now_ms):
-                for said in _lines_of(self._log_of(folder, day_ms)):
+                file = self._log_of(folder, day_ms)
+                for said in _lines_of(file):
                     self._note(Finding("log", said), day_ms)
+                    self._logs.add(file)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"what is known in {folder} cannot be read: {error}"
@@ -150,12 +154,13 @@ class Notebook:
             case "fact":
                 _write(folder / FACTS, _listed(each.finding.content for each in noted))
             case "log":
-                by_day: dict[Path, list[str]] = {}
+                by_day: dict[Path, list[str]] = {file: [] for file in self._logs}
                 for each in noted:
                     file = self._log_of(folder, each.seen_ms)
                     by_day.setdefault(file, []).append(each.finding.content)
                 for file, said in by_day.items():
                     _write(file, _listed(said))
+                self._logs = {file for file, said in by_day.items() if said}
 
 
 def _lines_of(file: Path) -> list[str]:
