@@ -251,6 +251,25 @@ async def test_who_is_called_as_something_else_is_takes_that_out_of_no_audit_tra
     assert found == {**told, "subject": None}
 
 
+async def test_who_answers_at_a_chat_by_a_name_that_ends_in_the_user_s_keeps_it(
+    house: Household,
+) -> None:
+    theirs, his = "channel:slack:T024:ann", "channel:slack:ann"
+    acts = [
+        replace(an_act(), actor=by, details=orjson.dumps({"by": by}).decode())
+        for by in (theirs, his)
+    ]
+    for act in acts:
+        await house.store.write(audit.add(act))
+
+    row = await begun(house)
+    await finish(house, row)
+
+    rows = await house.store.read(audit.search(TENANT, AuditFilter(), Page(100)))
+    found = {each.id: (each.actor, orjson.loads(each.details)) for each in rows}
+    assert [found[act.id] for act in acts] == [(theirs, {"by": theirs}), (row.id, {"by": None})]
+
+
 async def test_another_process_goes_on_where_one_has_died(
     house: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

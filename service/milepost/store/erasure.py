@@ -19,7 +19,7 @@ from milepost.store.leftovers import Cause
 from milepost.store.memories import DELETE_MAX
 from milepost.store.removals import close_sessions, remove_runs
 from milepost.store.sweeps import Place, Sweep
-from milepost.store.unsigning import Signature
+from milepost.store.unsigning import Signature, user_at_chat
 from milepost.store.work import Statement, Work
 
 SESSIONS_MAX = 20
@@ -490,7 +490,7 @@ def _unnamed(said: Any, user: str) -> Any:
             }
         case list():
             return [_unnamed(value, user) for value in said]
-        case str() if said == user or (said.startswith("channel:") and said.endswith(f":{user}")):
+        case str() if user in (said, user_at_chat(said)):
             return None
         case _:
             return said

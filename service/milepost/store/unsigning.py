@@ -89,12 +89,21 @@ class Signature:
         """Say whether the name is this user's."""
         if name is None:
             return False
-        at_chat = name.startswith("channel:") and name.endswith(f":{self.user}")
+        at_chat = user_at_chat(name) == self.user
         return at_chat or name == f"user:{self.user}" or name in self.keys
 
     def without(self, name: str | None) -> str | None:
         """Return the name, or what stands for this user's."""
         return self.instead if self.is_theirs(name) else name
+
+
+def user_at_chat(name: str) -> str | None:
+    """Return the user who answers at a chat by this name; None for a name of another kind.
+
+    There may be colons in what a user is called, and none in what a channel is.
+    """
+    kind, _, at = name.partition(":")
+    return at.partition(":")[2] if kind == "channel" else None
 
 
 def approvals(tenant: str, whose: Signature, after: Place) -> Work[tuple[int, Place | None]]:
