@@ -13,23 +13,36 @@ from milepost.worker.turns import take_turn
 
 POLL_S = 2.0
 BROKEN_S = 30.0
+AGAIN_S = 3_600.0
+"""After so long a rollout is over: whoever goes on with another model then has one for good."""
 
 
 class Embedder:
     """Tends memories without a vector."""
 
-    def __init__(self, vectors: Vectors, model: str, *, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self, vectors: Vectors, model: str, *, poll_s: float = POLL_S, again_s: float = AGAIN_S
+    ) -> None:
         self._vectors = vectors
         self._model = model
         self._poll_s = poll_s
+        self._again_s = again_s
         self._log = logger("memory")
 
     async def run(self) -> None:
-        """Tend them until cancelled, having let go of what another model has made."""
+        """Tend them until cancelled, having let go of what another model has made.
+
+        Once more later: processes of before have gone on with theirs until they were replaced.
+        """
+        clock = asyncio.get_running_loop().time
+        again_s: float | None = clock() + self._again_s
         await take_turn(self._vectors.forget_others(), None, self._log)
         while True:
             rest_s = await take_turn(self.tend(), self._poll_s, self._log)
             await asyncio.sleep(rest_s)
+            if again_s is not None and clock() >= again_s:
+                await take_turn(self._vectors.forget_others(), None, self._log)
+                again_s = None
 
     async def tend(self) -> float:
         """Give vectors to some; return after how many seconds there may be more to do."""
