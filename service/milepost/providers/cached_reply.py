@@ -38,10 +38,11 @@ class CachedReply:
 
 
 def encode(cached: CachedReply) -> bytes | None:
-    """Return what to keep, or None for a reply that is filtered, unusable, too long, or maybe cut.
+    """Return what to keep; None for a reply that is filtered, unusable, too long, or maybe cut.
 
-    The vendor's call ids are left out: a replayed call is a new call. What it sealed is kept, since
-    it wants that back with the calls.
+    Nor is one kept that is no JSON, as a provider of one's own may give it. The vendor's
+    call ids are left out: a replayed call is a new call. What it sealed is kept, since it wants
+    that back with the calls.
     """
     reply = cached.reply
     if reply.assumed:
@@ -59,7 +60,10 @@ def encode(cached: CachedReply) -> bytes | None:
         "input_tokens": reply.usage.input_tokens,
         "output_tokens": reply.usage.output_tokens,
     }
-    value = orjson.dumps(fields)
+    try:
+        value = orjson.dumps(fields)
+    except orjson.JSONEncodeError:
+        return None
     # What could not be read back is not worth keeping.
     return value if decode(value) is not None else None
 
