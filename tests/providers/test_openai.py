@@ -7,6 +7,7 @@ import ssl
 import traceback
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -612,6 +613,27 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_tried_again(
     assert (error.code, error.retryable) == ("provider_unreachable", False)
 
 
+async def test_a_vendor_is_reached_whose_certificate_an_authority_of_one_s_own_vouches_for(
+    http: Http, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+
+    async def turn_down(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 402 No\r\ncontent-length: 5\r\n\r\nnever")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(turn_down, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        errors = [await refused(provider(http, f"https://127.0.0.1:{port}/v1")) for _ in range(2)]
+
+    assert ["402: never" in str(error) for error in errors] == [True, True]
+
+
 def self_signed(folder: Path) -> Path:
     """Write a key and its certificate, which no authority has signed."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -620,6 +642,9 @@ def self_signed(folder: Path) -> Path:
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
         .not_valid_after(datetime(2100, 1, 1, tzinfo=UTC))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     file = folder / "server.pem"

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from milepost.core.errors import ConfigurationError
 from milepost.providers.http_connection import Answer, Connection
-from milepost.providers.http_connections import Connections, Resolve
+from milepost.providers.http_connections import Connections, Origin, Resolve
 
 # What may stand in a path and a query as it is: RFC 3986, section 3.3, and escapes made already.
 _SENDABLE = "/?:@!$&'()*+,;=%-._~[]"
@@ -62,7 +62,7 @@ class Destination:
         host = (parts.hostname or "").encode("idna").decode()
         port = parts.port or _PORTS[parts.scheme]
         self._connections = connections
-        self._origin = connections.origin(host, port, tls=parts.scheme == "https")
+        self._origin = Origin(host, port, tls=parts.scheme == "https")
         path = base_url.partition("://")[2].removeprefix(parts.netloc)
         self._begin = f"POST {quote(path, _SENDABLE)}".encode()
         named = f"[{host}]" if ":" in host else host

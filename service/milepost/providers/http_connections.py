@@ -25,7 +25,7 @@ class Origin:
 
     host: str
     port: int
-    tls: ssl.SSLContext | None
+    tls: bool
 
 
 class Connections:
@@ -38,12 +38,6 @@ class Connections:
         self._tls: ssl.SSLContext | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
-
-    def origin(self, host: str, port: int, *, tls: bool) -> Origin:
-        """Return whom `host` and `port` name."""
-        if tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-        return Origin(host, port, self._tls if tls else None)
 
     def kept(self, origin: Origin) -> Connection | None:
         """Return the connection that was free last, if there is one."""
@@ -83,10 +77,13 @@ class Connections:
     ) -> Connection:
         reached.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         try:
+            if origin.tls and self._tls is None:
+                # To read whom to trust takes tens of milliseconds.
+                self._tls = await asyncio.to_thread(ssl.create_default_context)
             _, connection = await loop.create_connection(
                 lambda: Connection(loop, lambda free: self._keep(origin, free)),
                 sock=reached,
-                ssl=origin.tls,
+                ssl=self._tls if origin.tls else None,
                 server_hostname=origin.host if origin.tls else None,
             )
         except BaseException:
