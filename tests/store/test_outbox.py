@@ -77,6 +77,19 @@ async def test_a_run_that_is_taken_again_is_told(store: Store) -> None:
     assert await told(store) == [("run.resumed", 3)]
 
 
+async def test_a_run_that_begins_is_told_by_its_own_log_though_another_s_is_longer(
+    store: Store,
+) -> None:
+    await finished(store)
+    run = await queued(store)
+    await hooked(store)
+
+    await next_claim(store)
+
+    (begun,) = await waiting(store)
+    assert (begun.id, begun.seq) == (f"{run.id}:2", 2)
+
+
 async def test_a_run_that_is_ended_from_outside_is_told(store: Store) -> None:
     await hooked(store)
     claim = await a_waiting_run(store)

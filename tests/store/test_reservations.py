@@ -119,6 +119,29 @@ async def test_each_period_begins_with_nothing_spent(store: Store) -> None:
     assert isinstance(await store.write(reserving(a_call_of(claim), today)), Shortage)
 
 
+async def test_what_one_takes_is_counted_for_no_other_user_and_no_other_period(
+    store: Store,
+) -> None:
+    budget, claim = await kept(store, scope="user", tokens=100, model_calls=None), await held(store)
+    places = {
+        10: place_in(budget, "ann"),
+        20: place_in(budget, "bob"),
+        30: place_in(budget, "ann", DAY_MS),
+    }
+    calls = {much: a_call_of(claim) for much in places}
+
+    for much, place in places.items():
+        await store.write(reserving(calls[much], place, takes=Amounts(tokens=much)))
+    ann, bob = await counters(store, budget)
+    assert (ann.reserved.tokens, bob.reserved.tokens) == (10, 20)
+    for much, place in places.items():
+        await store.write(settling(calls[much], place, billed=Amounts(tokens=much + 1)))
+
+    found = [*await counters(store, budget), *await counters(store, budget, DAY_MS)]
+    assert [each.spent.tokens for each in found] == [11, 21, 31]
+    assert [each.reserved for each in found] == [NOTHING] * 3
+
+
 async def test_a_call_may_ask_for_what_is_unspent_though_others_hold_some_of_it(
     store: Store,
 ) -> None:
@@ -248,6 +271,30 @@ async def test_what_a_living_worker_reserved_is_not_given_back(store: Store) -> 
     assert await store.write(reservations.free()) == 0
 
     assert await counted(store, budget) == (0, 1)
+
+
+async def test_of_the_living_and_the_dead_only_the_dead_lose_what_they_reserved(
+    store: Store,
+) -> None:
+    budget = await kept(store, scope="user")
+    living, dead = await held(store), await held(store)
+    calls = {
+        a_call_of(living): place_in(budget, "ann"),
+        a_call_of(living): place_in(budget, "bob", DAY_MS),
+    }
+    await store.write(reserving(a_call_of(dead), place_in(budget, "bob")))
+    for call, place in calls.items():
+        await store.write(reserving(call, place))
+    await store.append(a_finish(dead))
+
+    assert await store.write(reservations.free()) == 1
+
+    for call, place in calls.items():
+        await store.write(settling(call, place))
+    found = [*await counters(store, budget), *await counters(store, budget, DAY_MS)]
+    spent = {(each.key.scope_value, each.key.period_start_ms): each.spent for each in found}
+    assert spent == {("bob", 0): NOTHING, ("ann", 0): CALL, ("bob", DAY_MS): CALL}
+    assert [each.reserved for each in found] == [NOTHING] * 3
 
 
 async def test_what_was_left_behind_by_runs_of_all_tenants_is_found(store: Store) -> None:

@@ -72,6 +72,18 @@ async def test_a_webhook_gets_nothing_that_happened_before_it_was_there(store: S
     assert await deliveries(store, late) == []
 
 
+async def test_a_webhook_gets_nothing_that_happened_while_it_was_disabled(store: Store) -> None:
+    other, row = await hooked(store), await hooked(store, enabled=0)
+    await put(store)
+
+    edit = webhooks.WebhookEdit(row.url, row.events, None, 1, 1, None, "{}")
+    await store.write(webhooks.change(row, edit, now_ms=NOW_MS, expected_version=1))
+    await store.write(webhook_deliveries.fan_out(NOW_MS))
+
+    assert await deliveries(store, row) == []
+    assert len(await deliveries(store, other)) == 1
+
+
 async def test_a_webhook_is_told_of_what_happened_where_a_clock_is_slow(store: Store) -> None:
     row = await hooked(store, created_ms=NOW_MS + 600_000)
 
@@ -138,6 +150,19 @@ async def test_what_too_many_wait_before_is_dead_and_says_so(
     assert statuses == ["dead", "pending", "pending"]
     (dead,) = [each for each in await deliveries(store, row) if each.status == "dead"]
     assert orjson.loads(dead.attempts)[0]["error"] == webhook_deliveries.TOO_MANY
+
+
+async def test_what_is_over_keeps_nothing_from_waiting(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_deliveries, "PENDING_MAX", 2)
+    row = await hooked(store)
+    for _ in range(2):
+        await one_due(store, row)
+    for each in await claimed(store, row):
+        await store.write(webhook_deliveries.delivered(each, came(200)))
+
+    assert (await one_due(store, row)).status == "pending"
 
 
 async def test_a_claimed_delivery_is_nobody_elses_until_the_lease_lapses(store: Store) -> None:
@@ -233,6 +258,18 @@ async def test_a_disabled_webhook_is_sent_nothing(store: Store) -> None:
     assert await ready(store) == []
     found = await store.read(webhooks.find(TENANT, row.id))
     assert (found.enabled, found.disabled_reason, found.version) == (0, "it answered 410 Gone", 2)
+
+
+async def test_only_who_has_something_due_is_looked_after(store: Store) -> None:
+    due, later, told = [await hooked(store) for _ in range(3)]
+    await one_due(store, due)
+    await hooked(store)
+    await claimed(store, later)
+    (mine,) = await claimed(store, told)
+    await store.write(webhook_deliveries.delivered(mine, came(200)))
+
+    assert await ready(store) == [due.id]
+    assert await ready(store, now_ms=NOW_MS + LEASE_MS) == [due.id, later.id]
 
 
 async def test_a_busy_webhook_is_left_alone(store: Store) -> None:
