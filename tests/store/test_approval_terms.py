@@ -164,6 +164,17 @@ async def test_votes_are_kept_with_who_gave_them(store: Store) -> None:
     ]
 
 
+async def test_one_who_votes_on_several_questions_votes_on_each(store: Store) -> None:
+    questions = [await asking(store, terms=Terms(required=2)) for _ in range(2)]
+    for asked in questions:
+        await decide(store, asked, says("approve", ANN))
+
+    given = await store.read(votes.of_many(TENANT, [questions[0].id]))
+    assert [(vote.approval_id, vote.voter) for vote in given] == [(questions[0].id, "user:ann")]
+    for asked in questions:
+        assert (await decide(store, asked, says("approve", BOB))).approval.status == "approved"
+
+
 # --- Remembering ----------------------------------------------------------------------------
 
 
@@ -235,6 +246,24 @@ async def test_the_votes_of_those_who_are_no_longer_asked_are_void(store: Store)
     assert await store.read(votes.of_many(TENANT, [asked.id])) == []
 
 
+async def test_silence_passes_on_no_other_question_and_voids_no_vote_on_it(store: Store) -> None:
+    terms = replace(UPWARD, required=2)
+    passed_on, open_still = [await asking(store, terms=terms) for _ in range(2)]
+    for asked in (passed_on, open_still):
+        await decide(store, asked, says("approve", ANN))
+    over = await asking(store, expires_ms=1)
+    await store.write(_make_late(passed_on))
+
+    await store.write(approval_times.expire_due(LATER_MS, 10))
+
+    rows = [await row_of(store, asked) for asked in (passed_on, open_still, over)]
+    assert [(row.status, row.escalated) for row in rows] == [
+        ("pending", 1), ("pending", 0), ("expired", 0),
+    ]  # fmt: skip
+    given = await store.read(votes.of_many(TENANT, [passed_on.id, open_still.id]))
+    assert [vote.approval_id for vote in given] == [open_still.id]
+
+
 async def test_whoever_was_asked_first_may_answer_no_more(store: Store) -> None:
     asked = await asking(store, terms=UPWARD, expires_ms=1)
     await store.write(approval_times.expire_due(LATER_MS, 10))
@@ -287,6 +316,15 @@ async def test_people_are_reminded_once(store: Store) -> None:
     row = await row_of(store, asked)
     assert (row.change, row.remind_ms, row.version) == ("reminded", None, 2)
     assert await letters(store, asked.run_id) == []
+
+
+async def test_people_are_reminded_of_so_many_at_a_time(store: Store) -> None:
+    asked = [await asking(store, terms=Terms(remind_s=1.0)) for _ in range(2)]
+
+    reminded = [await store.write(approval_times.remind_due(LATER_MS, 1)) for _ in range(3)]
+
+    assert [len(rows) for rows in reminded] == [1, 1, 0]
+    assert {row.id for rows in reminded for row in rows} == {each.id for each in asked}
 
 
 async def test_nobody_is_reminded_of_what_is_settled_or_too_late(store: Store) -> None:

@@ -363,6 +363,18 @@ async def test_an_edit_voids_earlier_votes_and_counts_as_its_editor_s(store: Sto
     assert (said["arguments"], said["digest"]) == ({"to": "z@b.c"}, EDIT.digest)
 
 
+async def test_an_edit_voids_no_vote_on_another_question(store: Store) -> None:
+    edited, other = await asking(store), await asking(store)
+    for asked in (edited, other):
+        await store.write(requiring(asked, 2))
+    await decide(store, other, Decision("approve", "ann", digest="sha256:1"))
+
+    await decide(store, edited, Decision("approve", "bob", digest="sha256:1", edit=EDIT))
+
+    settled = await decide(store, other, Decision("approve", "cas", digest="sha256:1"))
+    assert settled.approval.status == "approved"
+
+
 async def test_while_it_is_open_one_may_change_one_s_mind(store: Store) -> None:
     asked = await asking(store)
     await store.write(requiring(asked, 2))

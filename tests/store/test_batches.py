@@ -263,6 +263,24 @@ async def test_a_cancelled_batch_begins_nothing_more_and_ends_with_what_was_unde
     assert [each.status for each in found] == ["cancelled"] * 5
 
 
+async def test_a_batch_that_ends_and_one_that_is_cancelled_leave_others_as_they_are(
+    store: Store,
+) -> None:
+    ended, cancelled, other = [await kept(store, 2, concurrency=1) for _ in range(3)]
+    await turned(store, ended)
+    await let_end(store)
+    await turned(store, other)
+    before = await store.read(batches.find(TENANT, other.id))
+
+    await turned(store, ended)
+    await store.write(batches.cancel(TENANT, cancelled.id, by="ann", reason=None, now_ms=NOW_MS))
+
+    assert await store.read(batches.find(TENANT, other.id)) == before
+    found = await store.read(batches.results(TENANT, other.id, PAGE))
+    assert [each.status for each in found] == ["queued", "pending"]
+    assert not (await turned(store, other)).changed
+
+
 async def test_cancelling_twice_changes_nothing_and_neither_does_cancelling_what_is_over(
     store: Store,
 ) -> None:
@@ -348,6 +366,10 @@ async def test_a_tenant_has_only_so_many_batches_that_are_not_over(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "OPEN_MAX", 1)
+    over = await kept(store, 1)
+    await turned(store, over)
+    await let_end(store)
+    await turned(store, over)
     await kept(store, 1)
 
     with pytest.raises(OverloadedError, match="wait for one"):
@@ -370,3 +392,4 @@ async def test_batches_are_searched_by_what_they_are(store: Store) -> None:
     assert len(await found()) == len(await found(agent="clerk", status="running")) == 2
     assert len(await found(agent="agt_1", created_after_ms=NOW_MS - 1)) == 2
     assert await found(status="completed") == await found(created_before_ms=NOW_MS) == Counter()
+    assert await found(agent="other") == Counter()

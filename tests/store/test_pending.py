@@ -92,6 +92,8 @@ async def test_of_many_that_put_off_at_once_one_is_kept(store: Store) -> None:
 async def test_a_call_that_is_made_again_puts_the_same_off_and_its_last_attempt_counts(
     store: Store,
 ) -> None:
+    elsewhere = replace(SCOPE, conversation="c2")
+    beside = await waiting(store, scope=elsewhere)
     claim = await held(store)
     action = an_action(claim)
     await store.stash(action, claim.epoch)
@@ -102,6 +104,7 @@ async def test_a_call_that_is_made_again_puts_the_same_off_and_its_last_attempt_
     assert again == "kept"
     assert row is not None
     assert (row.id, row.preview) == (action.id, "Refund A2")
+    assert await store.pending_in(elsewhere) == beside
 
 
 async def test_a_call_that_is_made_again_after_its_answer_puts_nothing_off(store: Store) -> None:
@@ -117,7 +120,8 @@ async def test_a_call_that_is_made_again_after_its_answer_puts_nothing_off(store
 
 
 async def test_whoever_lost_the_run_puts_nothing_off(store: Store) -> None:
-    claim = await held(store)
+    claim, other = await held(store), await held(store)
+    assert other.epoch == claim.epoch
 
     old = await store.stash(an_action(claim), claim.epoch - 1)
     await store.append(a_finish(claim))
@@ -137,6 +141,29 @@ async def test_dc6_only_what_is_pending_in_time_and_unchanged_is_answered(store:
     second = await waiting(store)
     await store.write(changed(second.id, expires_ms=1))
     assert await answered(store, second) is None
+
+
+async def test_an_action_is_found_answered_and_tightened_beside_others(store: Store) -> None:
+    elsewhere = replace(SCOPE, conversation="c2")
+    first, other = await waiting(store), await waiting(store, scope=elsewhere)
+
+    await store.write(pending.tighten(TENANT, first.id, 10_000))
+    await answered(store, first)
+
+    assert await store.read(pending.find(TENANT, other.id)) == other
+    assert await store.pending_in(elsewhere) == other
+
+
+async def test_what_was_answered_stays_so_when_its_time_is_over(store: Store) -> None:
+    first, late = await waiting(store), await waiting(store, scope=replace(SCOPE, channel="web"))
+    await answered(store, first)
+    for each in (first, late):
+        await store.write(changed(each.id, expires_ms=1))
+
+    await store.write(pending.expire_in(SCOPE))
+
+    rows = [await store.read(pending.find(TENANT, each.id)) for each in (first, late)]
+    assert [row and row.status for row in rows] == ["confirmed", "pending"]
 
 
 async def test_dc7_of_many_answers_at_once_one_counts(store: Store) -> None:
