@@ -41,6 +41,7 @@ async def test_sources_are_listed_and_known_by_their_ids(store: Store) -> None:
     assert [row.id for row in await store.read(tool_sources.all_of(TENANT))] == [
         "tsr_1", "tsr_2", "tsr_3",
     ]  # fmt: skip
+    assert (await store.read(tool_sources.find(TENANT, "tsr_2"))).name == "shop-2"
 
 
 async def test_another_tenant_s_source_does_not_exist(store: Store) -> None:
@@ -50,12 +51,16 @@ async def test_another_tenant_s_source_does_not_exist(store: Store) -> None:
         with pytest.raises(NotFoundError):
             await store.write(work)
     assert await store.read(tool_sources.ids("globex")) == ()
+    assert await store.read(tool_sources.tools("globex")) == []
+    assert await store.read(tool_sources.all_of("globex")) == []
+    assert await store.read(tool_sources.search("globex", Page(limit=1))) == []
 
 
 async def test_a_deleted_source_is_gone_and_its_name_is_free(store: Store) -> None:
     await store.write(tool_sources.add(ROW))
+    await store.write(tool_sources.add(replace(ROW, id="tsr_0", name="other")))
 
     await store.write(tool_sources.delete(TENANT, "tsr_1"))
 
     await store.write(tool_sources.add(replace(ROW, id="tsr_2")))
-    assert await store.read(tool_sources.ids(TENANT)) == ("tsr_2",)
+    assert await store.read(tool_sources.ids(TENANT)) == ("tsr_0", "tsr_2")

@@ -1,6 +1,7 @@
 """Deliveries: who gets one, who may send it, and what is written down of that."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,7 +13,14 @@ from milepost.store.store import Store
 from milepost.store.webhook_deliveries import ATTEMPTS_KEPT, KEPT_MS, Attempt, DeliveryRow
 from milepost.store.webhooks import WebhookRow
 from tests.store.making import NOW_MS, TENANT, finished
-from tests.store.making_webhooks import as_the_version_before, deliveries, hooked, one_due, put
+from tests.store.making_webhooks import (
+    WHOLE,
+    as_the_version_before,
+    deliveries,
+    hooked,
+    one_due,
+    put,
+)
 
 LEASE_MS = 60_000
 
@@ -162,7 +170,7 @@ async def test_what_is_over_keeps_nothing_from_waiting(
     for each in await claimed(store, row):
         await store.write(webhook_deliveries.delivered(each, came(200)))
 
-    assert (await one_due(store, row)).status == "pending"
+    assert (await one_due(store, row, NOW_MS + 1)).status == "pending"
 
 
 async def test_a_claimed_delivery_is_nobody_elses_until_the_lease_lapses(store: Store) -> None:
@@ -369,3 +377,54 @@ async def test_a_rotated_webhook_keeps_the_former_secret_for_a_while(store: Stor
 
     assert rotated.secret == "whsec_bmV3"
     assert (rotated.secret_before, rotated.secret_before_until_ms) == (row.secret, NOW_MS + 9)
+
+
+async def test_what_is_done_to_one_webhook_is_done_to_no_other(store: Store) -> None:
+    others = [await hooked(store), await hooked(store, tenant="globex")]
+    changed, disabled, rotated, deleted = [await hooked(store) for _ in range(4)]
+    edit = webhooks.WebhookEdit("https://other.example", '["run.*"]', "x", 1, 0, "ann", "{}")
+
+    await store.write(webhooks.change(changed, edit, now_ms=NOW_MS + 1, expected_version=1))
+    await store.write(webhooks.disable(TENANT, disabled.id, "it answered 410 Gone", NOW_MS + 1))
+    await store.write(
+        webhooks.rotate(rotated, "whsec_bmV3", until_ms=0, now_ms=NOW_MS + 1, expected_version=1)
+    )
+    await store.write(webhooks.delete(TENANT, deleted.id, expected_version=1))
+
+    for other in others:
+        assert await store.read(webhooks.find(other.tenant, other.id)) == other
+    found = await store.read(webhooks.all_of(TENANT))
+    assert [(each.id, each.version) for each in found] == [
+        (others[0].id, 1), (changed.id, 2), (disabled.id, 2), (rotated.id, 2),
+    ]  # fmt: skip
+    listed = await store.read(webhooks.search(TENANT, webhooks.WebhookFilter(), WHOLE))
+    assert listed == found
+
+
+async def test_another_tenant_neither_sees_nor_changes_a_webhook(store: Store) -> None:
+    row = await hooked(store)
+    foreign = replace(row, tenant="globex")
+    edit = webhooks.WebhookEdit("https://other.example", '["run.*"]', "x", 1, 0, "ann", "{}")
+
+    for work in (
+        webhooks.find("globex", row.id),
+        webhooks.change(foreign, edit, now_ms=NOW_MS, expected_version=1),
+        webhooks.rotate(foreign, "whsec_", until_ms=0, now_ms=NOW_MS, expected_version=1),
+        webhooks.delete("globex", row.id),
+    ):
+        with pytest.raises(NotFoundError):
+            await store.write(work)
+    await store.write(webhooks.disable("globex", row.id, "it answered 410 Gone", NOW_MS))
+
+    assert await store.read(webhooks.find(TENANT, row.id)) == row
+    assert await store.read(webhooks.all_of("globex")) == []
+
+
+async def test_a_webhook_that_was_disabled_keeps_the_first_reason(store: Store) -> None:
+    row = await hooked(store)
+    await store.write(webhooks.disable(TENANT, row.id, "it answered 410 Gone", NOW_MS))
+
+    await store.write(webhooks.disable(TENANT, row.id, "another", NOW_MS + 1))
+
+    found = await store.read(webhooks.find(TENANT, row.id))
+    assert (found.disabled_reason, found.version) == ("it answered 410 Gone", 2)
