@@ -192,6 +192,21 @@ async def test_a_yes_may_hold_on_for_the_session(
     assert (grant.created_ms, grant.expires_ms) == (LATER_MS, LATER_MS + 1_000)
 
 
+async def test_one_yes_is_taken_back_and_no_other(store: Store) -> None:
+    for grant_id in ("grt_1", "grt_2"):
+        asked, lasting = await asking(store), Remember(grant_id, 1_000, True)
+        await decide(store, asked, says("approve", ANN, remember=lasting))
+
+    with pytest.raises(NotFoundError):
+        await store.write(grants.revoke("globex", "grt_1", "key_bob", LATER_MS))
+    row, is_new = await store.write(grants.revoke(TENANT, "grt_1", "key_bob", LATER_MS))
+    again = await store.write(grants.revoke(TENANT, "grt_1", "key_cas", LATER_MS + 1))
+
+    assert (row.revoked_by, row.revoked_ms, is_new) == ("key_bob", LATER_MS, True)
+    assert again == (row, False)
+    assert (await store.read(grants.find(TENANT, "grt_2"))).revoked_ms is None
+
+
 async def test_one_of_several_votes_allows_nothing_more(store: Store) -> None:
     asked = await asking(store, terms=Terms(required=2))
 

@@ -215,6 +215,42 @@ async def test_dc16_tightening_neither_finds_another_nor_brings_one_back(store: 
     assert await store.pending_in(SCOPE) is None
 
 
+async def test_a_conversation_goes_on_apart_from_all_others(store: Store) -> None:
+    others = [
+        replace(SCOPE, **{name: "another"})
+        for name in ("tenant", "channel", "conversation", "user")
+    ]
+    for number, scope in enumerate((SCOPE, *others)):
+        row, is_new = await store.write(conversations.enter(scope, f"ses_{number}", NOW_MS))
+        assert (row.session_id, is_new) == (f"ses_{number}", True)
+
+    await store.write(conversations.go_on(SCOPE, "ses_9", "clerk", NOW_MS))
+    await store.write(conversations.show(SCOPE, "pnd_1", "sha256:1"))
+
+    found = [await store.read(conversations.find(scope)) for scope in (SCOPE, *others)]
+    assert found == [
+        conversations.ConversationRow("ses_9", "clerk", "pnd_1", "sha256:1"),
+        *(conversations.ConversationRow(f"ses_{n}", None, None, None) for n in range(1, 5)),
+    ]
+
+
+async def test_what_a_message_did_is_told_of_no_other(store: Store) -> None:
+    done = conversations.Delivery("ann", "h1", "started", "ses_1", "run_1", 3, None)
+    elsewhere = replace(SCOPE, conversation="c2")
+    places = [(SCOPE, "m1"), (SCOPE, "m2"), (elsewhere, "m1")]
+    for scope, message_id in places:
+        await store.write(conversations.take(scope, message_id, "h1", NOW_MS))
+
+    await store.write(conversations.note(SCOPE, "m1", done))
+
+    first, *rest = [
+        await store.write(conversations.take(scope, message_id, "h1", NOW_MS))
+        for scope, message_id in places
+    ]
+    assert first == done
+    assert [each and each.run_id for each in rest] == [None, None]
+
+
 async def test_a_message_is_taken_in_once_and_says_the_same_again(store: Store) -> None:
     done = conversations.Delivery("ann", "h1", "started", "ses_1", "run_1", 3, None)
 

@@ -16,6 +16,7 @@ from milepost.store.blobs import DirectoryBlobs
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.records import Change
 from milepost.store.removals import Removed, remove_runs
+from milepost.store.retention import RetentionRow, Rules
 from milepost.store.sessions import NewSession, SessionEdit
 from milepost.store.store import Store
 from milepost.store.work import Work
@@ -24,6 +25,7 @@ from tests.store.making import TENANT, a_finish, an_append, behind, held
 from tests.store.making_batches import a_batch, chunk
 from tests.store.making_memories import a_fact, remembered
 from tests.store.test_artifacts import SHA256, an_artifact, files
+from tests.store.test_traces import a_span
 from tests.worker.keeping import (
     DAY_MS,
     NOW_MS,
@@ -38,6 +40,7 @@ from tests.worker.keeping import (
 
 OLD_MS = NOW_MS - 40 * DAY_MS
 NEW_MS = NOW_MS - 2 * DAY_MS
+_PARTS = ("events_ms", "traces_ms", "artifacts_ms", "memories_ms")
 MONDAY_MS = 1_826_841_600_000  # a year behind all partitions that are made ahead
 
 
@@ -406,6 +409,52 @@ async def test_rules_that_were_read_before_a_change_are_refused(house: Household
 
     with pytest.raises(ConflictError, match="changed meanwhile"):
         await house.store.write(retention.replace(before, retention.Rules(), NOW_MS))
+
+
+async def test_rules_are_replaced_as_they_were_read_and_no_other_tenants(house: Household) -> None:
+    await house.rule(runs_ms=DAY_MS)
+    theirs = await house.store.write(
+        retention.replace(RetentionRow("globex"), Rules(runs_ms=2 * DAY_MS), NOW_MS)
+    )
+    before = await house.store.read(retention.get(TENANT))
+    await house.rule(runs_ms=3 * DAY_MS)
+
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        await house.store.write(retention.replace(before, Rules(), NOW_MS))
+
+    assert (await house.store.read(retention.get(TENANT))).rules == Rules(runs_ms=3 * DAY_MS)
+    assert await house.store.read(retention.get("globex")) == theirs
+
+
+async def test_a_tenants_rules_take_what_is_old_of_its_own_and_nothing_else(
+    house: Household,
+) -> None:
+    for tenant in (TENANT, "globex"):
+        for time_ms in (OLD_MS, NEW_MS):
+            claim = await held(house.store, a_run_of(time_ms, tenant=tenant))
+            change = Change("completed", outcome="{}", ended_ms=time_ms)
+            left, span = an_artifact(claim.session_id), a_span(claim)
+            end = a_finish(claim, change=change, artifacts=(left,), spans=(span,))
+            await house.store.append(end)
+            fact = a_fact(str(time_ms))
+            await remembered(house.store, fact, tenant=tenant, now_ms=time_ms)
+            batch = a_batch(1, tenant=tenant)
+            await house.store.write(batches.create(batch, [chunk(0, 1)]))
+            ended_ms = {"status": "completed", "ended_ms": time_ms}
+            await house.change(schema.batches, batch.id, **ended_ms)
+    parts = (schema.events, schema.spans, schema.artifacts, schema.memories)
+    wholes = (schema.runs, schema.batches)
+    await house.rule(**dict.fromkeys(_PARTS, 30 * DAY_MS))
+
+    await house.keeper.keep()
+    worn = [await house.left(table, tenant=TENANT) for table in parts]
+    await house.rule(runs_ms=30 * DAY_MS)
+    await house.keeper.keep()
+
+    assert worn == [3, 1, 1, 1]
+    assert [await house.left(table, tenant=TENANT) for table in wholes] == [1, 1]
+    assert [await house.left(table, tenant="globex") for table in parts] == [6, 2, 2, 2]
+    assert [await house.left(table, tenant="globex") for table in wholes] == [2, 2]
 
 
 async def test_memories_that_nobody_mentioned_for_long_go(house: Household) -> None:
