@@ -132,6 +132,52 @@ async def test_a_session_lasts_as_long_as_its_runs(house: Household) -> None:
     assert await house.left(schema.sessions, id=first.session_id) == 1
 
 
+@pytest.mark.parametrize("fork_ms", [OLD_MS, NEW_MS])
+async def test_a_session_lasts_as_long_as_what_was_forked_off_it(
+    house: Household, fork_ms: int
+) -> None:
+    first = a_run_of(OLD_MS)
+    await ended(house.store, OLD_MS, first)
+    fork = NewSession("ses_fork", TENANT, None, None, "{}", OLD_MS)
+    await house.store.write(session_forks.fork(fork, first.session_id, Place(1, 0)))
+    goes_on = a_run_of(fork_ms, session_id=fork.id, session_is_new=False)
+    await ended(house.store, fork_ms, goes_on)
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+    for _ in range(2):
+        await house.eraser.tidy()
+    kept = await house.left(schema.sessions, id=first.session_id)
+    await house.rule(runs_ms=DAY_MS)
+    await house.keeper.keep()
+    for _ in range(2):
+        await house.eraser.tidy()
+
+    assert kept == (fork_ms == NEW_MS)
+    assert await house.left(schema.runs) == 0
+    assert await house.left(schema.sessions) == 0
+
+
+@pytest.mark.parametrize("is_fork", [False, True])
+async def test_a_session_that_had_no_runs_yet_stays_when_its_fork_goes(
+    house: Household, is_fork: bool
+) -> None:
+    origin = NewSession("ses_9", TENANT, None, None, "{}", NOW_MS)
+    if is_fork:
+        first = await ended(house.store, NEW_MS)
+        await house.store.write(session_forks.fork(origin, first.session_id, Place(1, 0)))
+    else:
+        await house.store.write(sessions.create(origin))
+    fork = NewSession("ses_fork", TENANT, None, None, "{}", NOW_MS)
+    await house.store.write(session_forks.fork(fork, origin.id, None))
+
+    await house.store.write(sessions.delete(TENANT, fork.id))
+    await house.eraser.tidy()
+
+    assert await house.left(schema.sessions, id=fork.id) == 0
+    assert await house.left(schema.sessions, id=origin.id) == 1
+
+
 async def test_runs_go_page_after_page(house: Household, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "RUNS_MAX", 3)
     runs = [a_run_of(OLD_MS + n) for n in range(8)]

@@ -112,6 +112,7 @@ def erase_sessions(tenant: str, session_ids: Iterable[str], cause: Cause = TIME)
     closed = rows_of({"id": session_id} for session_id in known)
     yield (
         leftovers.of_sessions(tenant, closed, cause),
+        leftovers.origins_of(tenant, closed),
         *(statement(closed=closed, tenant=tenant) for statement in _DELETIONS_OF_SESSIONS),
     )
     yield from memories.delete_of_sessions(tenant, known)

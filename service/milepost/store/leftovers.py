@@ -93,6 +93,22 @@ _NOTE_SESSIONS = _noting(
         ),
     )
 )
+_fork = schema.sessions.alias("fork")
+_origins = select(_fork.c.forked_from).where(
+    among(_fork.c.id, select(_closed.c.id).scalar_subquery()),
+    _fork.c.tenant == text("tenant"),
+    _fork.c.forked_from.is_not(None),
+)
+_NOTE_ORIGINS = _noting(
+    select(_S.tenant, _S.id, word(SESSION), _erasure, now_ms()).where(
+        among(_S.id, _origins.scalar_subquery()),
+        _S.tenant == text("tenant"),
+        # One that never had a run of its own may still be about to have its first.
+        _S.turns > func.coalesce(_S.forked_turn, 0),
+        _S.ttl_ms.is_(None),
+        _S.keep_ms.is_(None),
+    )
+)
 _OLDEST = Statement(
     select(_L.tenant, _L.session_id, _L.what)
     .where(_L.due_ms <= now_ms())
@@ -168,6 +184,16 @@ def emptied(tenant: str, session_ids: Iterable[str], cause: Cause = TIME) -> Cal
     return _NOTE_SESSIONS(
         tenant=tenant, closed=closed, erasure_id=cause.erasure_id, user_id=cause.user
     )
+
+
+def origins_of(tenant: str, closed: str) -> Call:
+    """Return the statement that notes the sessions that these ones were forked off.
+
+    Those may have had no runs for long, and have stayed only for their forks. Whose they are is no
+    matter: no erasure of a user waits for them. Those are left out whose own terms say how long
+    they are kept.
+    """
+    return _NOTE_ORIGINS(tenant=tenant, closed=closed, erasure_id=None)
 
 
 def oldest() -> Work[list[Leftover]]:
