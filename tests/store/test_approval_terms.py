@@ -28,7 +28,17 @@ from milepost.store.records import NewApproval, Page
 from milepost.store.store import Store
 from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Rows, Statement, Work
-from tests.store.making import NOW_MS, TENANT, an_id, asking, letters, status
+from tests.store.making import (
+    NOW_MS,
+    TENANT,
+    a_park,
+    an_approval,
+    an_id,
+    asking,
+    held,
+    letters,
+    status,
+)
 
 LATER_MS = NOW_MS + 5
 ANN, BOB, CAS = (Approver(f"key_{name}", name) for name in ("ann", "bob", "cas"))
@@ -190,6 +200,20 @@ async def test_a_yes_may_hold_on_for_the_session(
     assert (grant.id, grant.tool, grant.session_id) == ("grt_1", "send_email", asked.session_id)
     assert (grant.digest, grant.approval_id, grant.granted_by) == (digest, asked.id, "key_ann")
     assert (grant.created_ms, grant.expires_ms) == (LATER_MS, LATER_MS + 1_000)
+
+
+async def test_that_another_yes_holds_on_says_nothing_of_this_one(store: Store) -> None:
+    claim = await held(store)
+    asked, other = an_approval(claim), an_approval(claim, call_id="call_1_1")
+    await store.append(a_park(claim, approvals=(asked, other)))
+    await decide(store, other, says("approve", ANN, remember=Remember("grt_1", 1_000, True)))
+    await decide(store, asked, says("approve", ANN))
+
+    lasting = says("approve", ANN, remember=Remember("grt_2", 1_000, True))
+
+    assert await refused(store, asked, lasting) == "approval_decided"
+    given = await store.read(grants.search(TENANT, GrantFilter(), Page(5)))
+    assert [each.id for each in given] == ["grt_1"]
 
 
 async def test_one_yes_is_taken_back_and_no_other(store: Store) -> None:

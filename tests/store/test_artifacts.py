@@ -10,7 +10,7 @@ from milepost.store import artifacts, sessions
 from milepost.store.blobs import DirectoryBlobs
 from milepost.store.records import NewArtifact, Page
 from milepost.store.store import Store
-from tests.store.making import NOW_MS, TENANT, a_finish, a_run, an_append, an_id, held
+from tests.store.making import NOW_MS, TENANT, a_finish, a_run, an_append, an_id, behind, held
 
 PAGE = Page(limit=10, ascending=True)
 SHA256 = "ab" * 32
@@ -64,6 +64,27 @@ async def test_a_content_is_read_in_stretches_byte_by_byte(store: Store) -> None
     assert await store.read(artifacts.content(TENANT, row, 0, 256)) == content
     assert await store.read(artifacts.content(TENANT, row, 126, 4)) == content[126:130]
     assert await store.read(artifacts.content("globex", row, 0, 256)) is None
+
+
+async def test_two_runs_of_a_session_have_each_their_own_artifacts_and_contents(
+    store: Store,
+) -> None:
+    first = a_run()
+    made = []
+    for run, sha256, content in (
+        (first, SHA256, b"first"),
+        (behind(first), "cd" * 32, b"second"),
+    ):
+        claim = await held(store, run)
+        left = an_artifact(claim.session_id, sha256=sha256)
+        await store.append(a_finish(claim, artifacts=(left,)))
+        await store.keep_content(TENANT, claim.session_id, sha256, content)
+        made.append((claim.run_id, left.id, content))
+
+    for run_id, artifact_id, content in made:
+        [row] = await store.read(artifacts.of_run(TENANT, run_id, PAGE))
+        assert row.id == artifact_id
+        assert await store.read(artifacts.content(TENANT, row, 0, 10)) == content
 
 
 async def test_another_tenants_artifact_does_not_exist(store: Store) -> None:

@@ -8,12 +8,23 @@ from milepost.core.context import SUMMARIES_MAX
 from milepost.core.errors import NotFoundError
 from milepost.core.window import Place, Trimmed
 from milepost.store import pins, session_forks, session_past, summaries
-from milepost.store.records import NewSummary, Page
+from milepost.store.records import Change, IfActive, NewSummary, Page
 from milepost.store.session_past import PINS_MAX, Past
 from milepost.store.sessions import NewSession
 from milepost.store.store import Store
 from milepost.store.summaries import SummaryCoveredError
-from tests.store.making import NOW_MS, TENANT, a_finish, a_run, an_append, behind, finished, held
+from tests.store.making import (
+    NOW_MS,
+    TENANT,
+    a_finish,
+    a_run,
+    an_append,
+    behind,
+    finished,
+    held,
+    queued,
+    status,
+)
 
 
 def a_summary(session_id: str, row_id: str, first: Place, last: Place) -> NewSummary:
@@ -138,6 +149,33 @@ async def test_a_fork_has_what_it_shares_and_its_own(store: Store) -> None:
     assert reached == {1: runs[0], 3: own.run_id}
     assert (await past(store, fork.id, limit=2)).turns == ((2, runs[1]), (3, own.run_id))
     assert (await past(store, fork.id, limit=1)).turns == ((3, own.run_id),)
+
+
+async def test_runs_are_looked_up_in_the_lines_of_a_past_alone(store: Store) -> None:
+    session_id, runs = await session_of(store, 3)
+    await session_of(store, 4)
+    fork = NewSession("ses_fork", TENANT, None, None, "{}", NOW_MS)
+    await store.write(session_forks.fork(fork, session_id, Place(2, 0)))
+    lines = (await past(store, fork.id)).lines
+
+    found = await store.read(session_past.runs_at(TENANT, lines, [2, 3, 4]))
+
+    assert found == {2: runs[1]}
+    assert await store.read(session_past.runs_at("other", lines, [2])) == {}
+
+
+async def test_a_run_that_was_rolled_back_is_at_no_turn(store: Store) -> None:
+    session_id, runs = await session_of(store, 1)
+    first = await held(store, a_run(session_id=session_id, session_is_new=False))
+    instead = IfActive("rollback", "ann")
+    await queued(store, a_run(session_id=session_id, session_is_new=False, if_active=instead))
+    over = Change("cancelled", outcome="{}", ended_ms=NOW_MS)
+    await store.append(a_finish(replace(first, inbox_seq=1), change=over))
+
+    found = await store.read(session_past.runs_at(TENANT, [(session_id, 99)], [1, 2]))
+
+    assert await status(store, first.run_id) == "cancelled"
+    assert found == {1: runs[0]}
 
 
 async def test_what_fell_out_of_sight_in_a_fork_is_so_in_what_it_shares(store: Store) -> None:

@@ -12,7 +12,7 @@ from milepost.store.records import Change, Claim, Page, RunFilter, UsageRow
 from milepost.store.store import Store
 from milepost.store.traces import TraceFilter, TraceRow
 from milepost.store.usage import Account, Taken
-from tests.store.making import NOW_MS, TENANT, a_finish, a_run, an_append, held
+from tests.store.making import NOW_MS, TENANT, a_finish, a_run, an_append, an_entry, held
 
 SPAN = Span(
     "", 2, "a" * 32, "b" * 16, None, "invoke_agent", "invoke_agent clerk", NOW_MS + 100,
@@ -155,6 +155,29 @@ async def test_a_completed_run_with_a_failed_call_has_errors(store: Store) -> No
     (found,) = await store.read(traces.search(TENANT, TraceFilter(errors_only=True), Page(10)))
 
     assert (found.run.status, found.errors) == ("completed", 1)
+
+
+async def test_a_run_is_as_long_as_from_its_own_first_span(store: Store) -> None:
+    for late_ms in (0, 500):
+        claim = await held(store)
+        await store.append(an_append(claim, spans=(a_span(claim, start_ms=NOW_MS + late_ms),)))
+        done = Change("completed", outcome="{}", ended_ms=NOW_MS + 1_000)
+        await store.append(a_finish(claim, head=3, change=done))
+
+    rows = await store.read(traces.search(TENANT, TraceFilter(duration_min_ms=501), Page(9)))
+
+    assert [row.duration_ms for row in rows] == [1_000]
+
+
+async def test_what_a_run_said_is_its_own_and_nothing_else_that_it_did(store: Store) -> None:
+    mine, other = await held(store), await held(store)
+    for claim, kind in ((mine, "message.completed"), (other, "message.started")):
+        await store.append(an_append(claim, an_entry(kind), an_entry("artifact.created")))
+
+    said = await store.read(traces.said(TENANT, mine.run_id))
+
+    assert [each.type for each in said] == ["message.completed"]
+    assert await store.read(traces.said("other", mine.run_id)) == []
 
 
 @pytest.mark.parametrize("ascending", [True, False])

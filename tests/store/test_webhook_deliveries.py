@@ -218,6 +218,25 @@ async def test_what_arrived_is_over(store: Store) -> None:
     assert await ready(store, now_ms=NOW_MS + 10 * LEASE_MS) == []
 
 
+async def test_what_is_over_is_neither_sent_again_nor_over_once_more(store: Store) -> None:
+    row = await hooked(store)
+    for _ in range(2):
+        await one_due(store, row)
+    arrived, lost = await claimed(store, row)
+    await store.write(webhook_deliveries.delivered(arrived, came(204)))
+    await store.write(webhook_deliveries.failed(lost, came(500), None))
+
+    again = await claimed(store, row, now_ms=NOW_MS + 10 * LEASE_MS)
+    told = [
+        await store.write(webhook_deliveries.failed(arrived, came(500), 0)),
+        await store.write(webhook_deliveries.delivered(lost, came(204))),
+    ]
+
+    assert (again, told) == ([], [False, False])
+    ends = {each.id: each.status for each in await deliveries(store, row)}
+    assert ends == {arrived.id: "delivered", lost.id: "dead"}
+
+
 async def test_what_failed_is_due_again_later(store: Store) -> None:
     row = await hooked(store)
     await one_due(store, row)
@@ -313,6 +332,29 @@ async def test_a_delivery_that_waits_for_its_retry_is_sent_at_once(store: Store)
     again = await store.write(webhook_deliveries.redeliver(mine, NOW_MS + 99))
 
     assert again.due_ms == NOW_MS + 99
+
+
+@pytest.mark.parametrize("wait_ms", [None, 3_600_000])
+async def test_one_delivery_is_sent_again_and_no_other(store: Store, wait_ms: int | None) -> None:
+    rows = [await hooked(store) for _ in range(2)]
+    await one_due(store, rows[0])
+    mine, other = [each for row in rows for each in await claimed(store, row)]
+    for each in (mine, other):
+        await store.write(webhook_deliveries.failed(each, came(500), wait_ms))
+    before = await deliveries(store, rows[1])
+
+    again = await store.write(webhook_deliveries.redeliver(mine, NOW_MS + 99))
+
+    assert await deliveries(store, rows[0]) == [again]
+    assert await deliveries(store, rows[1]) == before
+
+
+async def test_a_delivery_that_is_about_to_be_sent_is_not_sent_again(store: Store) -> None:
+    row = await hooked(store)
+    due = await one_due(store, row)
+
+    with pytest.raises(ConflictError, match="on its way"):
+        await store.write(webhook_deliveries.redeliver(due, NOW_MS))
 
 
 async def test_a_delivery_that_is_being_sent_is_not_sent_again(store: Store) -> None:

@@ -41,6 +41,7 @@ from tests.store.conftest import opened, serving
 from tests.store.making import TENANT, a_finish, an_entry, an_id, behind, held
 from tests.store.making_batches import a_batch, chunk
 from tests.store.making_memories import a_memory
+from tests.store.test_artifacts import an_artifact
 from tests.worker.keeping import (
     NOW_MS,
     Household,
@@ -83,15 +84,18 @@ async def test_all_runs_of_a_user_go_and_nobody_elses(house: Household) -> None:
     for n in range(7):
         await ended(house.store, NOW_MS + n, a_run_of(NOW_MS + n, user=ANN))
     other = await ended(house.store, NOW_MS, a_run_of(NOW_MS, user="bob"))
+    going = a_run_of(NOW_MS, user="bob")
     foreign = a_run_of(NOW_MS, user=ANN, tenant="globex")
-    await house.store.create(foreign)
+    for run in (going, foreign):
+        await house.store.create(run)
 
     row = await finish(house, await begun(house))
 
     assert row.counted["runs"] == 7
     assert row.counted["sessions"] == 7
     assert (row.user, row.stage) == (None, "done")
-    assert await house.left(schema.runs) == 2
+    assert await house.left(schema.runs) == 3
+    assert await house.left(schema.runs, id=going.id, status="queued") == 1
     assert await house.left(schema.runs, id=other.run_id) == 1
     assert await house.left(schema.runs, id=foreign.id) == 1
 
@@ -227,6 +231,29 @@ async def test_nothing_new_is_taken_until_all_is_gone(house: Household) -> None:
 
     await house.store.create(a_run_of(NOW_MS, user=ANN))
     assert await house.left(schema.runs) == 2
+
+
+async def test_an_erasure_waits_for_what_is_left_of_its_own_and_of_no_other(
+    house: Household,
+) -> None:
+    first = a_run_of(NOW_MS, user="bob")
+    await ended(house.store, NOW_MS, first)
+    joined = await held(house.store, behind(first, id=a_run_of(NOW_MS).id, user=ANN))
+    left = an_artifact(first.session_id)
+    await house.store.append(a_finish(joined, artifacts=(left,)))
+    going = await held(house.store, behind(first, id=a_run_of(NOW_MS).id, user="bob"))
+    waiting = await begun(house)
+    for _ in range(3):
+        await house.eraser.erase()
+        await house.eraser.tidy()
+
+    other = await finish(house, await begun(house, "cas"))
+
+    assert other.stage == "done"
+    assert (await house.store.read(erasures.find(TENANT, waiting.id))).ended_ms is None
+    await house.store.append(a_finish(going))
+    await house.change_leftovers(due_ms=0)
+    assert (await finish(house, waiting)).stage == "done"
 
 
 async def test_asked_again_it_is_the_same_erasure(house: Household) -> None:

@@ -11,7 +11,15 @@ import pytest
 from milepost.core.errors import ConflictError
 from milepost.core.memories import Owner
 from milepost.core.window import Place
-from milepost.store import batches, partitions, retention, schema, session_forks, sessions
+from milepost.store import (
+    batches,
+    memories,
+    partitions,
+    retention,
+    schema,
+    session_forks,
+    sessions,
+)
 from milepost.store.blobs import DirectoryBlobs
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.records import Change
@@ -132,6 +140,19 @@ async def test_a_session_lasts_as_long_as_its_runs(house: Household) -> None:
     assert await house.left(schema.sessions, id=first.session_id) == 1
 
 
+async def test_a_session_that_had_no_runs_yet_stays_when_others_go(house: Household) -> None:
+    await ended(house.store, OLD_MS)
+    fresh = NewSession("ses_9", TENANT, None, None, "{}", OLD_MS)
+    await house.store.write(sessions.create(fresh))
+    await house.rule(runs_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+    await house.eraser.tidy()
+
+    assert await house.left(schema.runs) == 0
+    assert await house.left(schema.sessions) == await house.left(schema.sessions, id="ses_9") == 1
+
+
 @pytest.mark.parametrize("fork_ms", [OLD_MS, NEW_MS])
 async def test_a_session_lasts_as_long_as_what_was_forked_off_it(
     house: Household, fork_ms: int
@@ -178,16 +199,46 @@ async def test_a_session_that_had_no_runs_yet_stays_when_its_fork_goes(
     assert await house.left(schema.sessions, id=origin.id) == 1
 
 
-async def test_runs_go_page_after_page(house: Household, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "RUNS_MAX", 3)
-    runs = [a_run_of(OLD_MS + n) for n in range(8)]
-    for run in runs:
-        await ended(house.store, run.created_ms, run)
-    await house.rule(runs_ms=30 * DAY_MS)
+async def test_each_page_goes_on_behind_the_one_before(house: Household) -> None:
+    before_ms = NOW_MS - 30 * DAY_MS
+    first, second = await ended(house.store, OLD_MS), await ended(house.store, OLD_MS + 1)
+    for batch_id in ("bat_1", "bat_2"):
+        await house.store.write(batches.create(a_batch(id=batch_id, total=1), [chunk(0, 1)]))
+        await house.change(schema.batches, batch_id, status="completed", ended_ms=OLD_MS)
+    for tenant in (TENANT, "globex"):
+        await house.store.write(retention.replace(RetentionRow(tenant), Rules(), NOW_MS))
 
-    gone = await house.keeper.keep()
+    due = await house.store.read(retention.due_of_all(first.run_id, before_ms))
+    runs = await house.store.write(retention.remove_due(TENANT, first.run_id, before_ms))
+    gone = await house.store.write(retention.remove_batches(TENANT, "bat_1", before_ms))
+    ruled = await house.store.read(retention.all_after(TENANT))
 
-    assert gone["runs"] == 8
+    assert due == [(second.run_id, TENANT)]
+    assert (runs, gone) == ((1, None), (1, None))
+    assert await house.left(schema.runs, id=first.run_id) == 1
+    assert await house.left(schema.batches, id="bat_1") == 1
+    assert [row.tenant for row in ruled] == ["globex"]
+
+
+async def test_sessions_whose_time_is_over_are_looked_at_one_behind_the_other(
+    house: Household,
+) -> None:
+    for session_id, ttl_ms in (
+        ("ses_1", 2),
+        ("ses_2", 2),
+        ("ses_3", 3),
+        ("ses_4", 1),
+        ("ses_5", 4),
+    ):
+        brief = NewSession(session_id, TENANT, None, None, "{}", NOW_MS, ttl_ms=ttl_ms)
+        await house.store.write(sessions.create(brief))
+
+    pages = [await house.store.read(retention.expired(NOW_MS + 3))]
+    pages += [await house.store.read(retention.expired(NOW_MS + 3, each)) for each in pages[0]]
+
+    ids = [[each.session_id for each in page] for page in pages]
+    assert ids[0] == ["ses_4", "ses_1", "ses_2", "ses_3"]
+    assert ids[1:] == [ids[0][n:] for n in range(1, 5)]
 
 
 async def test_two_keepers_and_a_run_that_ends_meanwhile_do_each_other_no_harm(
@@ -345,6 +396,20 @@ async def test_the_installations_limit_holds_for_all_tenants(store: Store, tmp_p
     assert await house.left(schema.runs) == 1
     assert await house.left(schema.events) == await house.left(schema.events, run_id=new.run_id)
     assert await house.left(schema.events, run_id=foreign.run_id) == 0
+
+
+async def test_the_installations_limit_takes_no_run_that_ended_later(
+    store: Store, tmp_path: Path
+) -> None:
+    house = household(store, tmp_path, kept_max_ms=30 * DAY_MS)
+    late = await ended(store, NEW_MS, a_run_of(OLD_MS))
+    over = await ended(store, OLD_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["runs"] == 1
+    assert await house.left(schema.runs, id=over.run_id) == 0
+    assert await house.left(schema.events, run_id=late.run_id) == 3
 
 
 async def test_weeks_that_are_past_are_dropped_as_a_whole(store: Store, tmp_path: Path) -> None:
@@ -516,6 +581,17 @@ async def test_memories_that_nobody_mentioned_for_long_go(house: Household) -> N
     assert await house.left(schema.memories) == 2
 
 
+async def test_a_memory_that_somebody_corrected_lately_stays(house: Household) -> None:
+    old = await remembered(house.store, a_fact("Old"), now_ms=OLD_MS)
+    await house.store.write(memories.change(old, a_fact("Corrected"), now_ms=NEW_MS))
+    await house.rule(memories_ms=30 * DAY_MS)
+
+    gone = await house.keeper.keep()
+
+    assert gone["memories"] == 0
+    assert await house.left(schema.memories, content="Corrected") == 1
+
+
 async def test_an_artifact_may_go_before_its_run_and_its_content_with_it(
     house: Household, tmp_path: Path
 ) -> None:
@@ -561,6 +637,68 @@ async def test_a_content_that_another_run_has_left_as_well_is_kept(house: Househ
 
     assert await house.left(schema.artifacts) == 1
     assert await house.left(schema.artifact_contents) == 1
+    assert await house.left(schema.leftovers) == 0
+
+
+async def test_a_content_goes_whatever_is_left_of_others_and_takes_none_of_them_along(
+    house: Household,
+) -> None:
+    other_sha256 = "cd" * 32
+    first, elsewhere, foreign = (
+        a_run_of(OLD_MS),
+        a_run_of(NEW_MS),
+        a_run_of(NEW_MS, tenant="globex"),
+    )
+    behind_it = behind(first, id=a_run_of(NEW_MS).id)
+    for run, time_ms, left in (
+        (first, OLD_MS, {}),
+        (behind_it, NEW_MS, {"sha256": other_sha256}),
+        (elsewhere, NEW_MS, {}),
+        (foreign, NEW_MS, {}),
+    ):
+        claim = await held(house.store, run)
+        change = Change("completed", outcome="{}", ended_ms=time_ms)
+        artifact = an_artifact(run.session_id, **left)
+        await house.store.append(a_finish(claim, change=change, artifacts=(artifact,)))
+        sha256 = str(artifact.sha256)
+        await house.store.keep_content(run.tenant, run.session_id, sha256, b"small")
+    await held(house.store, behind(elsewhere, id=a_run_of(NEW_MS).id))
+    await house.rule(artifacts_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+    await house.eraser.tidy()
+
+    contents = schema.artifact_contents
+    assert await house.left(contents, session_id=first.session_id, sha256=SHA256) == 0
+    assert await house.left(contents, session_id=first.session_id, sha256=other_sha256) == 1
+    assert await house.left(contents, session_id=elsewhere.session_id) == 1
+    assert await house.left(contents, tenant="globex") == 1
+    assert await house.left(schema.leftovers) == 0
+
+
+async def test_what_is_for_later_is_not_forgotten_with_what_goes_now(house: Household) -> None:
+    busy, quiet = a_run_of(OLD_MS), a_run_of(OLD_MS)
+    for run in (busy, quiet):
+        claim = await held(house.store, run)
+        change = Change("completed", outcome="{}", ended_ms=OLD_MS)
+        left = an_artifact(run.session_id)
+        await house.store.append(a_finish(claim, change=change, artifacts=(left,)))
+        await house.store.keep_content(TENANT, run.session_id, SHA256, b"small")
+    going = await held(house.store, behind(busy, id=a_run_of(NEW_MS).id))
+    await house.rule(artifacts_ms=30 * DAY_MS)
+    await house.keeper.keep()
+
+    await house.eraser.tidy()
+    left_over = await house.left(schema.leftovers)
+    await house.change_leftovers(due_ms=0)
+    await house.eraser.tidy()
+    kept = await house.left(schema.artifact_contents, session_id=busy.session_id)
+    await house.store.append(a_finish(going))
+    await house.change_leftovers(due_ms=0)
+    await house.eraser.tidy()
+
+    assert (left_over, kept) == (1, 1)
+    assert await house.left(schema.artifact_contents) == 0
     assert await house.left(schema.leftovers) == 0
 
 
