@@ -201,3 +201,11 @@ def assert_gapless(entries: Sequence[LogEntry]) -> None:
 def types(entries: Sequence[LogEntry]) -> list[str]:
     """Return the names of the events."""
     return [entry.type for entry in entries]
+
+
+async def session_of(store: Store, turns: int) -> tuple[str, list[str]]:
+    """Make a session of so many turns; return it and its runs."""
+    first = a_run()
+    runs = [await finished(store, first)]
+    runs += [await finished(store, behind(first)) for _ in range(turns - 1)]
+    return first.session_id, [claim.run_id for claim in runs]

@@ -19,24 +19,16 @@ from tests.store.making import (
     a_finish,
     a_run,
     an_append,
-    behind,
     finished,
     held,
     queued,
+    session_of,
     status,
 )
 
 
 def a_summary(session_id: str, row_id: str, first: Place, last: Place) -> NewSummary:
     return NewSummary(row_id, session_id, *first, *last, f"told by {row_id}", "test/m", NOW_MS)
-
-
-async def session_of(store: Store, turns: int) -> tuple[str, list[str]]:
-    """Make a session of so many turns; return it and its runs."""
-    first = a_run()
-    runs = [await finished(store, first)]
-    runs += [await finished(store, behind(first)) for _ in range(turns - 1)]
-    return first.session_id, [claim.run_id for claim in runs]
 
 
 async def trim(store: Store, session_id: str, *stretches: NewSummary) -> None:

@@ -17,10 +17,10 @@ from tests.store.making import (
     a_finish,
     a_run,
     an_append,
-    behind,
     events,
     finished,
     held,
+    session_of,
 )
 
 TOLD = "They met in secret."
@@ -29,14 +29,6 @@ MONTH_MS = 30 * 86_400_000
 
 def a_summary(session_id: str, row_id: str, first: int, last: int) -> NewSummary:
     return NewSummary(row_id, session_id, first, 0, last, 1, TOLD, "test/m", NOW_MS)
-
-
-async def session_of(store: Store, turns: int) -> tuple[str, list[str]]:
-    """Make a session of so many turns; return it and its runs."""
-    first = a_run()
-    runs = [await finished(store, first)]
-    runs += [await finished(store, behind(first)) for _ in range(turns - 1)]
-    return first.session_id, [claim.run_id for claim in runs]
 
 
 async def trim(store: Store, session_id: str, *stretches: NewSummary) -> str:
