@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -328,8 +329,29 @@ def await_one_that_waits(connection: psycopg.Connection[Any]) -> None:
     """Return once somebody waits for a lock on the log."""
     waits = """SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
         WHERE datname = current_database() AND NOT granted AND mode = 'AccessExclusiveLock'"""
-    while not connection.execute(waits).fetchall():
+    await_any(connection, waits)
+
+
+def await_any(
+    connection: psycopg.Connection[Any], wanted: LiteralString, unless: Future[None] | None = None
+) -> None:
+    """Return once there is any such row; `unless` is what may be over before there ever is."""
+    while not (connection.execute(wanted).fetchall() or (unless and unless.done())):
         time.sleep(0.01)
+
+
+@contextmanager
+def held_up(
+    address: PostgresAddress,
+) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any], Future[None]]]:
+    """Migrate beside one who writes sessions; yield that one, an operator, and what migrates."""
+    with (
+        psycopg.connect(address.url) as writer,
+        psycopg.connect(address.url, autocommit=True) as operator,
+        ThreadPoolExecutor() as threads,
+    ):
+        writer.execute("LOCK TABLE sessions IN ROW EXCLUSIVE MODE")
+        yield writer, operator, threads.submit(migrate, address)
 
 
 def test_a_step_that_gets_no_lock_at_all_says_so_and_leaves_nothing_half_done(
@@ -378,15 +400,8 @@ def test_a_step_that_broke_off_within_an_index_makes_it_when_it_is_taken_again(
     empty_postgres: PostgresAddress, breaks_off: str
 ) -> None:
     migrated_to(empty_postgres, "0020")
-    with (
-        psycopg.connect(empty_postgres.url) as writer,
-        psycopg.connect(empty_postgres.url, autocommit=True) as operator,
-        ThreadPoolExecutor() as threads,
-    ):
-        writer.execute("LOCK TABLE sessions IN ROW EXCLUSIVE MODE")
-        migrating = threads.submit(migrate, empty_postgres)
-        while not operator.execute(MAKES_AN_INDEX).fetchall():
-            time.sleep(0.01)
+    with held_up(empty_postgres) as (writer, operator, migrating):
+        await_any(operator, MAKES_AN_INDEX)
         operator.execute(f"SELECT {breaks_off}(pid) FROM ({MAKES_AN_INDEX}) AS made")
         with pytest.raises(DatabaseUnavailableError, match=r"due to (user|administrator)"):
             migrating.result(timeout=60)
@@ -403,18 +418,12 @@ def test_a_step_takes_its_time_though_its_role_gives_every_statement_little(
     empty_postgres: PostgresAddress,
 ) -> None:
     migrated_to(empty_postgres, "0020")
-    with (
-        psycopg.connect(empty_postgres.url) as writer,
-        psycopg.connect(empty_postgres.url, autocommit=True) as operator,
-        ThreadPoolExecutor() as threads,
-    ):
-        name = sql.Identifier(writer.info.dbname)
-        operator.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = 500").format(name))
-        writer.execute("LOCK TABLE sessions IN ROW EXCLUSIVE MODE")
-        migrating = threads.submit(migrate, empty_postgres)
-        too_long = f"SELECT FROM ({MAKES_AN_INDEX}) AS made WHERE now() - query_start > '1s'"
-        while not (migrating.done() or operator.execute(too_long).fetchall()):
-            time.sleep(0.01)
+    with psycopg.connect(empty_postgres.url, autocommit=True) as owner:
+        name = sql.Identifier(owner.info.dbname)
+        owner.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = 500").format(name))
+
+    with held_up(empty_postgres) as (writer, operator, migrating):
+        await_any(operator, f"SELECT FROM ({MAKES_AN_INDEX}) AS made WHERE {FOR_LONG}", migrating)
         writer.rollback()
         migrating.result(timeout=60)
 
@@ -424,6 +433,7 @@ def test_a_step_takes_its_time_though_its_role_gives_every_statement_little(
 MAKES_AN_INDEX = """SELECT pid, query_start FROM pg_stat_activity
     WHERE datname = current_database() AND wait_event_type = 'Lock'
     AND query LIKE 'CREATE INDEX CONCURRENTLY%'"""
+FOR_LONG = "now() - query_start > '1s'"
 HALF_MADE = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
 
 
