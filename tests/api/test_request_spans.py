@@ -1,10 +1,12 @@
 """The spans of requests that make runs: a collector gets them, and what hangs on them."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from milepost.telemetry.context import TraceContext
 from tests.api.asking import events
-from tests.api.chatting import chatting
+from tests.api.chatting import Chat, chatting
 from tests.api.serving import serving, settings_for
 from tests.telemetry.collector import Collector, attributes_of, listening
 
@@ -21,13 +23,19 @@ def below_the_caller(collector: Collector, request: str, stretch: str) -> bool:
     return agent.parent_span_id == place.span_id
 
 
+@asynccontextmanager
+async def told_of(collector: Collector, database_url: str, folder: Path) -> AsyncIterator[Chat]:
+    """Serve a chat whose spans the collector gets, all of them by the end."""
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}
+    async with chatting(database_url, folder, **endpoint) as chat:
+        yield chat
+
+
 async def test_the_run_that_answers_in_a_chat_hangs_on_the_message_s_request(
     sqlite_database_url: str, tmp_path: Path
 ) -> None:
     with listening() as collector:
-        async with chatting(
-            sqlite_database_url, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint
-        ) as chat:
+        async with told_of(collector, sqlite_database_url, tmp_path) as chat:
             chat.client.headers.update(HEADERS)
             await chat.say("hello")
 
@@ -40,9 +48,7 @@ async def test_the_run_that_executes_what_was_confirmed_hangs_on_the_confirmatio
     sqlite_database_url: str, tmp_path: Path
 ) -> None:
     with listening() as collector:
-        async with chatting(
-            sqlite_database_url, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint
-        ) as chat:
+        async with told_of(collector, sqlite_database_url, tmp_path) as chat:
             await chat.call("refund", order="A1")
             chat.client.headers.update(HEADERS)
             confirmed = await chat.say("yes")
