@@ -233,7 +233,7 @@ PUT_OFF = NewPending(
 def a_pending_row() -> pending.PendingRow:
     return pending.PendingRow(
         "pnd_1", TENANT, "sms", "c1", "ann", "running", "call_1", "refund", "Refund", "{}", "d",
-        "Refund?", "pending", None, None, None, 1, 1, None,
+        "pending", None, None, None, 1, 1, None,
     )  # fmt: skip
 
 

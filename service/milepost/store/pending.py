@@ -58,7 +58,6 @@ class PendingRow:
     preview: str
     args: str
     digest: str
-    user_prompt: str
     status: str
     answered_by: str | None
     parser: str | None
@@ -73,7 +72,9 @@ class PendingRow:
         return args_digest(orjson.loads(self.args)) == self.digest
 
 
-_COLUMNS = tuple(_P)
+# How to ask says how much time is left, and so is made when it is shown; processes of the version
+# before show it as it was kept.
+_COLUMNS = tuple(each for each in _P if each.name != "user_prompt")
 _scope = (
     (_P.tenant == text("tenant"))
     & (_P.channel == text("channel"))
