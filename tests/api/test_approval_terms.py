@@ -8,7 +8,17 @@ import httpx2
 import pytest
 
 from milepost.api import approvals
-from tests.api.asking import ARGUMENTS, DEMO, decide, ended, events, mails, parked
+from tests.api.asking import (
+    ARGUMENTS,
+    DEMO,
+    MAIL,
+    decide,
+    ended,
+    events,
+    mails,
+    parked,
+    started,
+)
 from tests.api.making import made
 from tests.api.serving import KeyedService, serving_tenants, settings_for
 from tests.store.making import asking
@@ -406,6 +416,26 @@ async def test_a_yes_that_was_to_hold_for_once_is_not_made_to_hold_on_afterwards
     assert [answer.status_code for answer in granted] == [200, 200]
     grants = (await client.get("/v1/grants")).json()["data"]
     assert [grant["approval_id"] for grant in grants] == [another["id"]]
+
+
+async def test_what_somebody_granted_to_others_is_no_yes_to_their_own_runs(
+    keyed: KeyedService,
+) -> None:
+    await ruled(keyed.acme, self_approval=False)
+    ann = await keyed.holding("runs:write", "runs:read", subject="ann")
+    bob = await keyed.holding("runs:write", "runs:read", "approvals:decide", subject="bob")
+    asked = await asked_by(ann)
+    remember = {"for": "session", "ttl_s": 600, "arguments": "same"}
+    await decide(bob, asked, "approve", remember=remember)
+    await ended(ann, asked["run_id"])
+
+    again = await started(ann, MAIL, agent="ruled", session_id=asked["session_id"])
+    anns = await ended(ann, again)
+    bobs = await asked_by(bob, session_id=asked["session_id"])
+
+    assert anns["status"] == "completed"
+    assert (bobs["status"], bobs["digest"]) == ("pending", asked["digest"])
+    assert await refusal(bob, bobs, "approve") == (403, "self_approval")
 
 
 async def test_one_of_several_votes_grants_nothing(client: httpx2.AsyncClient) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milepost.core.approvers import NOBODY_KNOWN, Asker
 from milepost.core.arguments import ArgumentMatch
 from milepost.core.policy import (
     Asked,
@@ -148,12 +149,54 @@ def test_a_grant_of_one_call_opens_no_call_with_other_arguments(digest: str, ver
 def test_a_grant_of_a_tool_answers_nothing_that_not_anybody_may_answer(terms: Terms) -> None:
     policy = Policy(ask=(Rule("pay", (ArgumentMatch("cents", minimum=100),), terms=terms), "pay"))
     small, large = Asked("pay", {"cents": 5}, "small"), Asked("pay", {"cents": 500}, "large")
-    anything, this = standing(None, None, to("pay")), standing(None, None, to("pay", "large"))
+    theirs = replace(to("pay", "large"), approvers=("user:bob",), foreign_to=NOBODY_KNOWN)
+    anything, this = standing(None, None, to("pay")), standing(None, None, theirs)
 
     assert judged(policy, small, anything).verdict is Verdict.ALLOW
     assert judged(policy, large, anything).verdict is Verdict.ASK
     alone = terms.required == 1
     assert judged(policy, large, this).verdict is (Verdict.ALLOW if alone else Verdict.ASK)
+
+
+ANN, BOB = Asker("key_ann", "ann"), Asker("key_bob", None)
+
+
+@pytest.mark.parametrize(
+    ("foreign_to", "asker", "verdict"),
+    [(ANN, ANN, "allow"), (ANN, BOB, "ask"), (ANN, Asker("key_ann", None), "ask"),
+     (None, ANN, "ask"), (None, NOBODY_KNOWN, "ask")],
+    ids=["the same asker", "another one", "for another user", "given by anybody", "nobody known"],
+)  # fmt: skip
+def test_a_grant_stands_for_somebody_elses_yes_only_in_runs_of_who_it_is_foreign_to(
+    foreign_to: Asker | None, asker: Asker, verdict: str
+) -> None:
+    policy = Policy(ask=(Rule("pay", terms=Terms(self_approval=False)),))
+    grant = replace(to("pay", "one"), foreign_to=foreign_to)
+
+    judgement = judged(policy, Asked("pay", digest="one", asker=asker), standing(None, None, grant))
+
+    assert judgement.verdict == Verdict(verdict)
+
+
+@pytest.mark.parametrize(
+    ("approvers", "verdict"),
+    [(("user:ann",), "allow"), (("user:ann", "user:bob"), "allow"), (("user:cas",), "allow"),
+     (("user:ann", "user:dan"), "ask"), ((), "ask")],
+    ids=["one", "all", "after an escalation", "others too", "anybody"],
+)  # fmt: skip
+def test_a_grant_stands_for_the_yes_of_those_alone_whom_the_rule_names(
+    approvers: tuple[str, ...], verdict: str
+) -> None:
+    terms = Terms(approvers=("user:ann", "user:bob"), escalate_to=("user:cas",))
+    grant = replace(to("pay", "one"), approvers=approvers)
+
+    judgement = judged(
+        Policy(ask=(Rule("pay", terms=terms),)),
+        Asked("pay", digest="one"),
+        standing(None, None, grant),
+    )
+
+    assert judgement.verdict == Verdict(verdict)
 
 
 @pytest.mark.parametrize("rate", [None, Rate(more_than=1, within_s=60)])

@@ -297,7 +297,7 @@ class Deciding:
                 code="tool_not_loaded",
             )
         call = ToolCall(id=row.call_id, name=row.tool, arguments=dict(arguments))
-        identity = Identity.of(run.user, run.scopes)
+        identity = Identity.of(run.user, run.scopes, row.made_by)
         rules = await self._judging.rules(row.tenant, agent, identity, row.session_id, tools)
         ruling = rules.judge(call)
         if isinstance(ruling, Count):

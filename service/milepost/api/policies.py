@@ -133,7 +133,9 @@ class Policies:
         agent = await self._definitions.get(principal.tenant, row.id, row.version)
         if body.session_id is not None:
             await self._ports.store.read(sessions.find(principal.tenant, body.session_id))
-        identity = Identity(principal.acting_as(body.user), frozenset(principal.scopes))
+        identity = Identity(
+            principal.acting_as(body.user), frozenset(principal.scopes), principal.id
+        )
         tools = await self._judging.tools(principal.tenant, agent)
         rules = await self._judging.rules(
             principal.tenant, agent, identity, body.session_id or NO_SESSION, tools

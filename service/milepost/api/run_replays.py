@@ -115,7 +115,7 @@ class RunReplays:
 
     async def _rules(self, row: RunRow, agent: Agent, tools: Registry) -> Rules:
         """Return the agent's rules for this run, as tenant and session have it now."""
-        identity = Identity.of(row.user, row.scopes)
+        identity = Identity.of(row.user, row.scopes, row.made_by)
         rules = await self._judging.rules(row.tenant, agent, identity, row.session_id, tools)
         bounded = agent.limits.max_cost_usd_micros is not None
         if bounded and not self._pricing.knows(agent.model):

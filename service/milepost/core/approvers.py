@@ -41,6 +41,17 @@ class Approver:
 UNKNOWN = Approver()
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who has asked for a run: the key that made it, and the user for whom."""
+
+    key: str | None = None
+    user: str | None = None
+
+
+NOBODY_KNOWN = Asker()
+
+
 def is_asked(approvers: Iterable[str], who: Approver) -> bool:
     """Say whether an answer is theirs to give; anybody's, if nobody is named."""
     named = frozenset(approvers)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from milepost.core.approvers import NOBODY_KNOWN, Asker
 from milepost.core.arguments import ArgumentMatch, Effort, Quantifier, fits
 from milepost.core.canonical import digest
 from milepost.core.json import Json
@@ -89,13 +90,19 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A person's yes that holds for a session: to a tool, or to it with the same arguments."""
+    """A person's yes that holds for a session: to a tool, or to it with the same arguments.
+
+    `approvers` are those of whom its giver was one, and `foreign_to` is whose own yes it cannot
+    be, as far as that mattered when it was given.
+    """
 
     id: str
     tool: str
     digest: str | None
     by: str
     expires_ms: int
+    approvers: tuple[str, ...] = ()
+    foreign_to: Asker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +146,16 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call to be judged. `digest` binds the tool and its coerced arguments."""
+    """A call to be judged. `digest` binds the tool and its coerced arguments.
+
+    `asker` is whose run makes it.
+    """
 
     tool: str
     arguments: Mapping[str, Json] = field(default_factory=dict)
     digest: str = ""
     gated: bool = False
+    asker: Asker = NOBODY_KNOWN
 
 
 def judge(
@@ -274,7 +285,18 @@ def _opens(grant: Grant, asked: Asked, terms: Terms) -> bool:
     """
     if grant.tool != asked.tool or terms.required > 1:
         return False
-    return grant.digest == asked.digest or (grant.digest is None and may_be_granted(terms))
+    if grant.digest is None:
+        return may_be_granted(terms)
+    return grant.digest == asked.digest and _counts(grant, asked.asker, terms)
+
+
+def _counts(grant: Grant, asker: Asker, terms: Terms) -> bool:
+    """Say whether its giver's yes would count if people were asked on these terms."""
+    if not terms.self_approval and grant.foreign_to != asker:
+        return False
+    if not terms.approvers:
+        return True
+    return bool(grant.approvers) and {*grant.approvers} <= {*terms.approvers, *terms.escalate_to}
 
 
 def may_be_granted(terms: Terms) -> bool:

@@ -125,7 +125,7 @@ class Drive:
         self._seen = seen
         self._means = means
         agent, claim = journal.agent, journal.claim
-        self._permits = Permits(Identity.of(claim.user, claim.scopes), narrowed)
+        self._permits = Permits(Identity.of(claim.user, claim.scopes, claim.made_by), narrowed)
         self._standing = NOTHING_STANDS
         self._resumed = bool(journal.state.calls)
         self._judge_by_present_rules()

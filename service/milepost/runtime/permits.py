@@ -5,6 +5,7 @@ from dataclasses import field
 
 import orjson
 
+from milepost.core.approvers import Asker
 from milepost.core.frozen import dataclass
 from milepost.tools import Registry, Tool
 from milepost.tools.definition import SCOPE_PREFIX
@@ -17,15 +18,21 @@ Listed = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """For whom a run acts: its user, and the scopes of the key that made it."""
+    """For whom a run acts: its user, and the key that made it with its scopes."""
 
     user: str | None = None
     scopes: frozenset[str] = frozenset()
+    key: str | None = None
 
     @classmethod
-    def of(cls, user: str | None, scopes: str) -> "Identity":
+    def of(cls, user: str | None, scopes: str, key: str | None) -> "Identity":
         """Return the identity that a run's row has; `scopes` is a JSON list."""
-        return cls(user, frozenset(orjson.loads(scopes)))
+        return cls(user, frozenset(orjson.loads(scopes)), key)
+
+    @property
+    def asker(self) -> Asker:
+        """Who has asked for the run."""
+        return Asker(self.key, self.user)
 
     def is_among(self, listed: Sequence[str]) -> bool:
         """Say whether one of the entries stands for this identity; a user is never a scope."""

@@ -84,7 +84,8 @@ def _rule(
         return Reject(Failure(error.code, str(error)))
     mended = coercions(call.arguments, arguments)
     digest = call_digest(call.name, arguments) if standing.grants else ""
-    asked = Asked(call.name, arguments, digest, tool.requires_approval)
+    asker = permits.identity.asker
+    asked = Asked(call.name, arguments, digest, tool.requires_approval, asker)
     judgement = judge(agent.policy, asked, standing, counts)
     match judgement.verdict:
         case Verdict.ALLOW:

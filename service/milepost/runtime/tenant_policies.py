@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import orjson
 
+from milepost.core.approvers import Asker
 from milepost.core.policy import NOTHING_STANDS, Grant, Policy, Standing
 from milepost.runtime.clock import Clock
-from milepost.runtime.policy_spec import read_policy
+from milepost.runtime.policy_spec import read_policy, read_terms
 from milepost.runtime.recent import Recent
 from milepost.store import policies
 from milepost.store.grants import GrantRow
@@ -103,4 +104,8 @@ def _policy(said: str | None) -> Policy | None:
 
 
 def _grant(row: GrantRow) -> Grant:
-    return Grant(row.id, row.tool, row.digest, row.granted_by, row.expires_ms)
+    terms = read_terms({} if row.terms is None else orjson.loads(row.terms))
+    asker = None if terms.self_approval else Asker(row.made_by, row.requester)
+    return Grant(
+        row.id, row.tool, row.digest, row.granted_by, row.expires_ms, terms.approvers, asker
+    )

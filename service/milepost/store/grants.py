@@ -11,6 +11,7 @@ from milepost.store.listing import Query, paged, where_equal
 from milepost.store.records import Page
 from milepost.store.work import Statement, Work
 
+_A = schema.approvals.c
 _G = schema.grants.c
 COLUMNS = (
     _G.id, _G.tenant, _G.session_id, _G.tool, _G.digest, _G.approval_id, _G.granted_by,
@@ -20,7 +21,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class GrantRow:
-    """To a tool, or to it with the arguments that `digest` binds; `approval_id` led to it."""
+    """To a tool, or to it with the arguments that `digest` binds; `approval_id` led to it.
+
+    `terms`, `made_by` and `requester` are that approval's, where they were looked up.
+    """
 
     id: str
     tenant: str
@@ -33,6 +37,9 @@ class GrantRow:
     expires_ms: int
     revoked_by: str | None = None
     revoked_ms: int | None = None
+    terms: str | None = None
+    made_by: str | None = None
+    requester: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,8 @@ class GrantFilter:
 
 _holds = (_G.revoked_ms.is_(None), _G.expires_ms > now_ms())
 STANDING = Statement(
-    select(*COLUMNS)
+    select(*COLUMNS, _A.terms, _A.made_by, _A.requester)
+    .join_from(schema.grants, schema.approvals, _A.id == _G.approval_id, isouter=True)
     .where(_G.session_id == text("session_id"), _G.tenant == text("tenant"), *_holds)
     .order_by(_G.id)
 )

@@ -59,6 +59,7 @@ class RunRow:
     forked_from: str | None = None
     forked_seq: int | None = None
     rolled_back_by: str | None = None
+    made_by: str | None = None
     ahead: int | None = None
 
 
@@ -67,7 +68,7 @@ COLUMNS = (
     _R.status, _R.epoch, _R.lane, _R.created_ms, _R.ended_ms, _R.deadline_ms, _R.run_at_ms,
     _R.metadata, _R.trace_parent, _R.waiting_for, _R.outcome, _R.cancel_ms, _R.scopes,
     _R.parent_run_id, _R.parent_call_id, _R.forked_from, _R.forked_seq, _R.rolled_back_by,
-    lines.ahead(),
+    _R.made_by, lines.ahead(),
 )  # fmt: skip
 
 
@@ -98,6 +99,7 @@ def new_row(run: NewRun, status: str) -> RunRow:
         parent_call_id=run.parent_call_id,
         forked_from=run.fork.run_id if run.fork else None,
         forked_seq=run.fork.at_seq if run.fork else None,
+        made_by=run.made_by,
     )
 
 
