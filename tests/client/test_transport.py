@@ -1,5 +1,6 @@
 """Requests are repeated where that does no harm, and what goes wrong has a code."""
 
+import math
 from typing import Any
 
 import orjson
@@ -155,7 +156,9 @@ async def test_a_change_that_was_put_off_is_made_later() -> None:
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize("text", ["\ud800", 2**64, {1, 2}])
+@pytest.mark.parametrize(
+    "text", ["\ud800", 2**64, {1, 2}, [None, {"cents": float("nan")}], -math.inf]
+)
 async def test_what_cannot_be_sent_is_refused_and_nobody_is_asked(text: Any) -> None:
     async with scripted([]) as server, Milepost(server.base_url, patience=EAGER) as client:
         with pytest.raises(InvalidError, match="cannot be sent as JSON"):

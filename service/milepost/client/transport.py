@@ -3,10 +3,11 @@
 import asyncio
 import itertools
 import logging
+import math
 import random
 import ssl
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -202,9 +203,26 @@ def _trusted(base_url: str) -> ssl.SSLContext | bool:
 def as_json(value: object) -> bytes:
     """Return a body, or a line of one. Raises `InvalidError` for what JSON cannot say."""
     try:
-        return orjson.dumps(value)
+        encoded = orjson.dumps(value)
     except orjson.JSONEncodeError as error:
         raise InvalidError(f"this cannot be sent as JSON: {error}") from error
+    if b"null" in encoded and (number := _no_number_in(value)) is not None:
+        raise InvalidError(f"this cannot be sent as JSON: {number} is no number there")
+    return encoded
+
+
+def _no_number_in(value: object) -> float | None:
+    """Return an infinite number or a NaN, which the encoder would send as null."""
+    match value:
+        case float():
+            return None if math.isfinite(value) else value
+        case Mapping():
+            within: Iterable[object] = value.values()
+        case list() | tuple():
+            within = value
+        case _:
+            return None
+    return next((found for each in within if (found := _no_number_in(each)) is not None), None)
 
 
 async def _lines_of(answer: httpx2.Response) -> AsyncIterator[bytes]:
