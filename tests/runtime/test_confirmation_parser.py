@@ -7,6 +7,7 @@ import pytest
 from milepost.core.confirmations import WholeMessages
 from milepost.core.errors import ConfigurationError
 from milepost.runtime.confirmation_parser import load_parser
+from tests.telemetry.spoken import spoken
 
 PARSERS = """
 class Jawohl:
@@ -20,6 +21,11 @@ class Nameless:
 
 class Deaf:
     version = "1"
+
+class Lost:
+    version = "lost-1"
+    def is_confirm(self, text): raise LookupError(text)
+    def is_cancel(self, text): return {"nein": True}[text]
 
 ready = Jawohl()
 """
@@ -52,3 +58,14 @@ def test_dc18_a_parser_is_named_as_a_class_or_as_an_object(spec: str) -> None:
 def test_dc18_one_that_cannot_read_keeps_the_service_from_starting(spec: str) -> None:
     with pytest.raises(ConfigurationError, match="parser of confirmations"):
         load_parser(spec)
+
+
+def test_what_a_parser_fails_at_is_neither_yes_nor_no(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parser = load_parser("own_parsers:Lost")
+
+    assert not parser.is_confirm("jawohl")
+    assert not parser.is_cancel("jawohl")
+    assert parser.is_cancel("nein")
+    assert [line["parser"] for line in spoken(caplog, "runs")] == ["lost-1", "lost-1"]

@@ -1,9 +1,11 @@
 """Who reads a yes in chats: the parser that there is, or one that the installation names."""
 
 import importlib
+from dataclasses import dataclass
 
 from milepost.core.confirmations import ConfirmationParser, WholeMessages
 from milepost.core.errors import ConfigurationError
+from milepost.runtime import notices
 
 _PARTS = ("is_confirm", "is_cancel")
 
@@ -30,4 +32,32 @@ def load_parser(spec: str) -> ConfirmationParser:
             f"the parser of confirmations {spec!r} needs is_confirm(text), is_cancel(text) and a"
             " version, which is text"
         )
-    return parser
+    return _Bounded(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """An installation's own parser, whose failure means neither yes nor no.
+
+    Were it the request's, a chat would bring the same message again and again.
+    """
+
+    own: ConfirmationParser
+
+    @property
+    def version(self) -> str:
+        return self.own.version
+
+    def is_confirm(self, text: str) -> bool:
+        try:
+            return self.own.is_confirm(text)
+        except Exception as error:
+            notices.parser_failed(error, self.version)
+            return False
+
+    def is_cancel(self, text: str) -> bool:
+        try:
+            return self.own.is_cancel(text)
+        except Exception as error:
+            notices.parser_failed(error, self.version)
+            return False

@@ -50,6 +50,11 @@ def guardrail_failed(error: BaseException, run_id: str, guardrail: str) -> None:
     _log.warning("a guardrail failed", run=run_id, guardrail=guardrail, exception=_shown(error))
 
 
+def parser_failed(error: BaseException, version: str) -> None:
+    """Tell that an answer in a chat could not be read: it was taken for neither yes nor no."""
+    _log.warning("a parser of confirmations failed", parser=version, exception=_shown(error))
+
+
 def model_retried(event: ModelRetried, run_id: str, model: str) -> None:
     """Tell that a model is called again, and why."""
     _log.warning(
