@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -25,27 +26,43 @@ auth_type = any
 pool_mode = transaction
 server_round_robin = 1
 max_client_conn = 500
-default_pool_size = 8
+default_pool_size = {sessions}
 """
 
 
+def program() -> str | None:
+    """Return where this machine has PgBouncer, if it has."""
+    return shutil.which("pgbouncer", path=_PLACES)
+
+
+def version() -> str:
+    """Return what it calls itself."""
+    told = subprocess.run(
+        [program() or "", "--version"], capture_output=True, check=True, text=True
+    )
+    return told.stdout.splitlines()[0]
+
+
 @contextmanager
-def bounced(url: str) -> Iterator[str]:
-    """Give the URL of a PgBouncer before the server that `url` names; skip where there is none."""
-    program = shutil.which("pgbouncer", path=_PLACES)
-    if program is None:
+def bounced(url: str, sessions: int = 8) -> Iterator[str]:
+    """Give the URL of a PgBouncer before the server that `url` names; skip where there is none.
+
+    It has as many `sessions` at the server, for everybody together.
+    """
+    there = program()
+    if there is None:
         pytest.skip("no pgbouncer on this machine; tests.pooler stands for it")
     parts = conninfo_to_dict(url)
     names = {"host": parts["host"], "server_port": parts["port"], "user": parts["user"]}
+    port = free_port()
     with devservices._scratch_directory(in_memory=True) as folder:
         user = devservices._unprivileged_user()
         if user:
             os.chown(folder, user.uid, user.gid)
-        port = free_port()
         configuration = folder / "pgbouncer.ini"
-        configuration.write_text(_CONFIGURATION.format(port=port, **names))
+        configuration.write_text(_CONFIGURATION.format(port=port, sessions=sessions, **names))
         with devservices._running(
-            [program, str(configuration)],
+            [there, str(configuration)],
             log=folder / "log",
             ready=lambda: _accepts(port),
             stop_signal=signal.SIGINT,

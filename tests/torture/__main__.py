@@ -94,6 +94,7 @@ def _plan(options: argparse.Namespace, database: DatabaseName, share: float, run
         faults=faults,
         at_once=options.at_once,
         gap_s=options.gap,
+        pooled=options.pgbouncer and database == "postgres",
     )
 
 
@@ -112,6 +113,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="clients")
     parser.add_argument("--gap", type=float, default=GAP_S, help="seconds between two faults")
+    parser.add_argument("--pgbouncer", action="store_true", help="before Postgres")
     parser.add_argument("--report", type=Path, required=True)
     return parser.parse_args()
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests import devservices
+from tests import devservices, pgbouncer
 from tests.torture.fleet import Member
 from tests.torture.plan import Plan
 from tests.torture.proxy import Network, network
@@ -14,6 +14,7 @@ from tests.torture.servers import ServerProcess, postgres, valkey
 
 SLOTS = 100
 POOL_MAX = 5
+SESSIONS = 20  # Of the pooler, for eight processes that may want five each.
 
 AGENTS = """
 [[agents]]
@@ -32,10 +33,14 @@ tools = ["agent:tortured"]
 
 @dataclass(slots=True)
 class Ground:
-    """The database's address, the servers that can be killed, and the ways that can break."""
+    """The database's address, the servers that can be killed, and the ways that can break.
+
+    `way_in` is where its members find the database, be it by way of a pooler.
+    """
 
     url: str
     origin: str
+    way_in: str
     database: ServerProcess | None = None
     redis: ServerProcess | None = None
     networks: dict[str, Network] = field(default_factory=dict)
@@ -45,25 +50,30 @@ class Ground:
 async def ground(plan: Plan, folder: Path) -> AsyncIterator[Ground | None]:
     """Give servers of the campaign's own; None where this machine lacks them."""
     if plan.database == "sqlite":
-        yield Ground(f"sqlite:///{folder}/milepost.db", "SQLite")
+        url = f"sqlite:///{folder}/milepost.db"
+        yield Ground(url, "SQLite", url)
         return
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(postgres())
         redis = await stack.enter_async_context(valkey())
-        if database is None or redis is None:
+        if database is None or redis is None or (plan.pooled and pgbouncer.program() is None):
             yield None
             return
+        durability = "syncs every commit" if database.durable else "syncs nothing"
+        origin = f"Postgres from {database.origin}, which {durability}"
+        way_in = database.url
+        if plan.pooled:
+            origin = f"{origin}, behind {pgbouncer.version()} in transaction mode"
+            way_in = stack.enter_context(pgbouncer.bounced(database.url, SESSIONS))
         ways = {
-            "a worker's way to Postgres": database.url,
-            "an API's way to Postgres": database.url,
+            "a worker's way to Postgres": way_in,
+            "an API's way to Postgres": way_in,
             "an API's way to Redis": redis.url,
         }
         networks = {
             name: await stack.enter_async_context(network(url)) for name, url in ways.items()
         }
-        durability = "syncs every commit" if database.durable else "syncs nothing"
-        origin = f"Postgres from {database.origin}, which {durability}"
-        yield Ground(database.url, origin, database, redis, networks)
+        yield Ground(database.url, origin, way_in, database, redis, networks)
 
 
 def members(plan: Plan, ground: Ground, model_url: str, folder: Path) -> list[Member]:
@@ -101,7 +111,7 @@ def _environment(plan: Plan, ground: Ground, model_url: str, folder: Path) -> di
         "HOME": str(folder),
         "LEDGER": str(folder / "ledger"),
         "OPENAI_BASE_URL": model_url,
-        "MILEPOST_DATABASE_URL": ground.url,
+        "MILEPOST_DATABASE_URL": ground.way_in,
         "MILEPOST_MIGRATE": "false",
         "MILEPOST_DEMO": "false",
         "MILEPOST_AGENTS": str(agents),

@@ -17,7 +17,8 @@ class Plan:
     """Figures to reach before `minutes` are over. Faults and runs go on until all are reached.
 
     `gap_s` is the pause between two faults, on average. `settle_s` is how long the last runs may
-    take once the faults have ended. `skew_s` is by how much some workers' clocks are wrong.
+    take once the faults have ended. `skew_s` is by how much some workers' clocks are wrong. With
+    `pooled`, PgBouncer lends all of them sessions of Postgres, each for one transaction.
     """
 
     database: DatabaseName
@@ -35,6 +36,7 @@ class Plan:
     settle_s: float = 120.0
     partition_s_max: float = 8.0
     skew_s: float = 600.0
+    pooled: bool = False
 
     @property
     def bound_ms(self) -> float:
