@@ -256,6 +256,23 @@ async def test_an_erasure_waits_for_what_is_left_of_its_own_and_of_no_other(
     assert (await finish(house, waiting)).stage == "done"
 
 
+async def test_an_erasure_that_waits_for_long_holds_up_no_other(house: Household) -> None:
+    """Each turn comes when the one before it is to be looked at again."""
+    await held(house.store, a_run_of(NOW_MS, user=ANN))
+    waiting, other = await begun(house), await begun(house, "bob")
+
+    for _ in range(10):
+        await house.eraser.erase()
+        await house.eraser.tidy()
+        for row in (waiting, other):
+            found = await house.store.read(erasures.find(TENANT, row.id))
+            past_ms = found.until_ms - 2 * erasure.IDLE_MS
+            await house.change(schema.erasures, row.id, until_ms=past_ms)
+
+    assert (await house.store.read(erasures.find(TENANT, waiting.id))).ended_ms is None
+    assert (await house.store.read(erasures.find(TENANT, other.id))).stage == "done"
+
+
 async def test_asked_again_it_is_the_same_erasure(house: Household) -> None:
     first, again = await begun(house), await begun(house)
     other = await begun(house, "bob")

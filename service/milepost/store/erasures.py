@@ -116,7 +116,8 @@ _FIND = Statement(select(*_COLUMNS).where(_one))
 _next = (
     select(_E.id)
     .where(_E.ended_ms.is_(None), _E.until_ms <= now_ms())
-    .order_by(_E.created_ms)
+    # By its age alone, one that waits for something would be taken again and again before others.
+    .order_by(_E.until_ms, _E.created_ms)
     .limit(1)
     .with_for_update(skip_locked=True)
     .cte("next_one")
@@ -229,7 +230,7 @@ def search(tenant: str, page: Page) -> Work[list[ErasureRow]]:
 
 
 def take() -> Work[ErasureRow | None]:
-    """Take the oldest erasure that nobody is at, None if there is none."""
+    """Take the erasure that nobody has been at for longest, None if somebody is at each."""
     found = yield _TAKE()
     return ErasureRow(*found[0]) if found else None
 

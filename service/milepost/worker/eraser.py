@@ -50,7 +50,7 @@ class Eraser:
     # --- Users ---
 
     async def erase(self) -> None:
-        """Go on with the oldest erasure that nobody is at, until it has to wait or is done."""
+        """Go on with an erasure that nobody is at, until it has to wait or is done."""
         row = await self._ports.store.write(erasures.take())
         for _ in range(STEPS_MAX):
             if row is None:
