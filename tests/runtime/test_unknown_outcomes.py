@@ -20,6 +20,7 @@ from milepost.core.events import (
     ToolCallStarted,
 )
 from milepost.core.guardrails import Guardrails, TopicsRail
+from milepost.core.json import Json
 from milepost.core.policy import Policy, Rule, Terms
 from milepost.core.repetition import OnUnknown
 from milepost.providers.scripted import Scripted, calling, saying
@@ -49,7 +50,12 @@ class Till:
         self.pay = pay
 
     async def cut_off(
-        self, shop: Workshop, agent: Agent | None = None, *, approve: bool = False
+        self,
+        shop: Workshop,
+        agent: Agent | None = None,
+        *,
+        approve: bool = False,
+        passed_on_to: str | None = None,
     ) -> str:
         """Have a call of it cut off, and return the run, which is queued for the next worker."""
         agent = agent or shop.agent(self.pay)
@@ -59,6 +65,14 @@ class Till:
         if approve:
             await shop.go_on(model, self.pay, agent=agent, claim=claim)
             [asked] = await shop.pending()
+            if passed_on_to:
+                said: dict[str, Json] = {
+                    "approval_id": asked.id,
+                    "call_id": asked.call_id,
+                    "approvers": [passed_on_to],
+                    "expires_at_ms": asked.expires_ms,
+                }
+                await shop.put(run.id, "approval_escalated", said, "approval")
             await shop.decide(asked)
             claim, model = await shop.claim(), []
         driven = await shop.driving(claim, agent, shop.means(model, self.pay))
@@ -302,6 +316,22 @@ async def test_whoever_was_asked_about_a_call_is_asked_what_came_of_it_once_no_r
 
     assert asked.kind == "outcome"
     assert asked.terms_shown()["approvers"] == ["key:ann"]
+
+
+async def test_whoever_a_question_was_passed_on_to_is_asked_what_came_of_its_call(
+    shop: Workshop,
+) -> None:
+    """Those who were asked first have said nothing, and no rule names anybody any more."""
+    till = Till()
+    asks = Policy(ask=(Rule("pay", terms=Terms(approvers=("key:ann",))),))
+    await till.cut_off(
+        shop, shop.agent(till.pay, policy=asks), approve=True, passed_on_to="key:bob"
+    )
+
+    asked = await asked_about(shop, till, shop.agent(till.pay, policy=Policy(allow=("pay",))))
+
+    assert asked.kind == "outcome"
+    assert asked.terms_shown()["approvers"] == ["key:bob"]
 
 
 async def test_whoever_was_asked_about_a_call_is_asked_what_came_of_it_where_its_tool_is_gone(

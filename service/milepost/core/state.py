@@ -339,6 +339,8 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
                 asking=event.kind,
                 approvers=event.approvers,
             )
+        case ApprovalEscalated():
+            return _mark(state, event.call_id, approvers=event.approvers)
         case ApprovalDecided():
             return _decided(state, event)
         case ApprovalExpired():
@@ -356,7 +358,6 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             | ArtifactCreated()
             | Custom()
             | GuardrailTriggered()
-            | ApprovalEscalated()
             | MemoryExtracted()
         ):
             return state
