@@ -13,7 +13,7 @@ from milepost.core.events import (
     ToolCallStarted,
 )
 from milepost.providers.scripted import Scripted, calling, saying
-from milepost.runtime.drive import INBOX_POLL_S
+from milepost.runtime.drive import INBOX_POLL_S, SETTLE_TRIES_MAX
 from milepost.tools import tool
 from tests.runtime.workshop import (
     TIMEOUT_S,
@@ -244,3 +244,16 @@ async def test_a_drain_stands_although_messages_come_in_meanwhile(shop: Workshop
     assert (await shop.row(run.id)).status == "queued"
     await shop.go_on([])
     assert (await shop.row(run.id)).status == "cancelled"
+
+
+async def test_a_drain_stands_however_much_has_come_in_before(shop: Workshop) -> None:
+    """A run that has heard a lot is taken up by a worker that is to leave at once."""
+    run = await shop.queue()
+    for _ in range(SETTLE_TRIES_MAX + 1):
+        await shop.put(run.id, "retry", {"by": "ann"}, "retry")
+    driven = await shop.driving(await shop.claim(), shop.agent(), shop.means([]))
+    driven.drain()
+    await asyncio.wait_for(driven.run(), TIMEOUT_S)
+
+    assert (await shop.row(run.id)).status == "queued"
+    assert (await shop.claim()).crashes == 0

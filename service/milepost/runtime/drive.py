@@ -468,7 +468,10 @@ class Drive:
                 await journal.append(happened, state=state, change=change)
             except InboxMovedError:
                 # The next worker reads it; only the count must be right for the change to stand.
-                journal.inbox_seen += 1
+                claim, store = journal.claim, self._means.ports.store
+                journal.inbox_seen, _ = await store.inbox(
+                    claim.tenant, claim.run_id, journal.inbox_seen
+                )
                 continue
             notices.run_handed_back(journal.claim.run_id)
             return
