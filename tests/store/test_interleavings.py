@@ -627,6 +627,31 @@ async def test_a_decision_on_a_running_run_and_its_end_do_not_both_count(
         assert row.status == ("approved" if decided else "withdrawn"), raced
 
 
+async def test_a_decision_and_a_run_that_goes_on_without_an_answer_do_not_both_count(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        claim = await held(store)
+        asked = an_approval(claim)
+        await store.append(an_append(claim, approvals=(asked,)))
+        taken_back = an_append(
+            claim, an_entry("approval.withdrawn"), head=claim.head + 1, withdrawn=(asked.id,)
+        )
+        decision = approvals.decide(TENANT, asked.id, Decision("approve", "ann"), NOW_MS)
+        return Contest(asked.id, decision, log.append([taken_back]))
+
+    won: set[str] = set()
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, InboxMovedError, ConflictError)
+        row = await store.read(approvals.find(TENANT, raced.subject))
+        decided = not isinstance(raced.one, Exception)
+        assert row.status == ("approved" if decided else "withdrawn"), raced
+        told = types(await events(store, row.run_id))
+        assert ("approval.withdrawn" in told) is not decided, raced
+        won.add(row.status)
+    assert won == {"approved", "withdrawn"}
+
+
 async def test_two_sweeps_queue_a_run_once(store: Store, every_order: Orders) -> None:
     async def prepare() -> Contest[Dead]:
         return Contest(await a_dead_worker_s(store), queue.sweep(), queue.sweep())

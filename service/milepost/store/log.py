@@ -230,7 +230,7 @@ def append(appends: Sequence[Append]) -> Work[list[tuple[int, tuple[str, ...]]]]
     """Write each run's iteration; return its inbox's last number and the runs that it set free.
 
     All in one transaction. Raises `GroupSplitError` if any of several does not fit; of one alone
-    `FencedError` (it is somebody else's now) or `InboxMovedError` (its change of status is stale).
+    `FencedError` (it is somebody else's now) or `InboxMovedError` (what it decides is stale).
     """
     calls = _calls(appends)
     answers = dict(zip(calls, (yield tuple(calls.values())), strict=True))
@@ -261,11 +261,18 @@ def _fits(item: Append, standing: _Standing | None) -> bool:
 
     The guard of the insert held if epoch and status are what it asked for, since an epoch never
     comes back; and nobody else has written these numbers, or the insert would have collided.
+
+    Who takes questions back holds their locks by now: an answer is in the inbox, or comes too late.
     """
-    return standing is not None and (standing.epoch, standing.status, standing.head) == (
-        item.epoch,
-        item.change.status if item.change else "running",
-        item.head + len(item.entries),
+    return (
+        standing is not None
+        and (standing.epoch, standing.status, standing.head)
+        == (
+            item.epoch,
+            item.change.status if item.change else "running",
+            item.head + len(item.entries),
+        )
+        and not (item.withdrawn and standing.inbox_seq != item.inbox_seen)
     )
 
 
@@ -273,7 +280,8 @@ def _refusal(appends: Sequence[Append], item: Append, standing: _Standing | None
     """Return why this append does not fit."""
     if len(appends) > 1:
         return GroupSplitError(f"run {item.run_id} was not written with its group")
-    if item.change and standing is not None and standing[:2] == (item.epoch, "running"):
+    asks_inbox = item.change is not None or item.withdrawn
+    if asks_inbox and standing is not None and standing[:2] == (item.epoch, "running"):
         return InboxMovedError(f"run {item.run_id} has a message that was not read yet")
     return FencedError(f"run {item.run_id} was taken over; stop writing to it")
 

@@ -288,8 +288,9 @@ class Append:
 
     `inbox_seen` is the last message from outside that these events take account of; a change of
     status is refused while there is a later one. `withdrawn` are questions that nobody asks any
-    more, although the run goes on. `told_of` are the runs of which `summaries` tell: if what was
-    said in one of them is gone by then, nothing is told.
+    more, although the run goes on: they are refused then, too, since it may be an answer. `told_of`
+    are the runs of which `summaries` tell: if what was said in one of them is gone by then, nothing
+    is told.
     """
 
     run_id: str
