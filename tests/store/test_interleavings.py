@@ -12,9 +12,12 @@ import pytest
 from sqlalchemy import func, select
 
 from milepost.core.approvers import Approver
+from milepost.core.codec import encode
 from milepost.core.errors import ConflictError, FencedError, NotFoundError
+from milepost.core.events import Event, ToolCallCompleted, ToolCallRequested, ToolCallStarted
 from milepost.core.policy import Terms
 from milepost.core.window import Place
+from milepost.runtime import client_calls
 from milepost.runtime.clock import now_ms
 from milepost.store import (
     agents,
@@ -36,6 +39,7 @@ from milepost.store import (
     session_forks,
     sessions,
     steers,
+    tool_calls,
     withdrawals,
 )
 from milepost.store.address import PostgresAddress
@@ -49,6 +53,7 @@ from milepost.store.policies import PolicyRow
 from milepost.store.rates import Counting, Tally
 from milepost.store.records import (
     Claim,
+    Entry,
     IfActive,
     InboxMovedError,
     NewApproval,
@@ -650,6 +655,45 @@ async def test_a_decision_and_a_run_that_goes_on_without_an_answer_do_not_both_c
         assert ("approval.withdrawn" in told) is not decided, raced
         won.add(row.status)
     assert won == {"approved", "withdrawn"}
+
+
+async def test_a_call_is_not_answered_anew_while_its_run_reads_the_answer(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        claim = await held(store)
+        begun: tuple[Event, ...] = (
+            ToolCallRequested("call_1_0", "look", {}, "client", "key", "msg_1"),
+            ToolCallStarted("call_1_0", 1, "once"),
+        )
+        await store.append(an_append(claim, *map(encoded, begun)))
+        letter = runs.Letter(
+            client_calls.LETTER, '{"call_id":"call_1_0","result":"a cat"}', "client_tool", NOW_MS
+        )
+        await store.write(runs.deliver(TENANT, claim.run_id, letter))
+        reading = an_append(
+            claim,
+            encoded(ToolCallCompleted("call_1_0", "a cat", 0)),
+            head=claim.head + len(begun),
+            inbox_seen=1,
+            inbox_consumed=True,
+        )
+        return Contest(claim.run_id, answering(claim.run_id, "a dog"), log.append([reading]))
+
+    async for raced in every_order(prepare):
+        assert isinstance(raced.one, client_calls.AnsweredCallError), raced
+        assert not isinstance(raced.other, Exception), raced
+
+
+def answering(run_id: str, result: str) -> Work[client_calls.ClientCall]:
+    """Bring another result, as far as it may be."""
+    calls = client_calls.calls_of(*(yield from tool_calls.locked(TENANT, run_id)))
+    return client_calls.require_awaited(calls, "call_1_0", client_calls.Answer(result))
+
+
+def encoded(event: Event) -> Entry:
+    """Return the event as it is written down."""
+    return Entry(event.type, NOW_MS, encode(event).decode())
 
 
 async def test_two_sweeps_queue_a_run_once(store: Store, every_order: Orders) -> None:

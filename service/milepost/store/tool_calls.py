@@ -20,7 +20,7 @@ TYPES = (
 
 _E = schema.events.c
 _R = schema.runs.c
-# What is appended takes this lock, and so does what is put into the inbox.
+# Whoever puts something into the inbox takes this lock; who only appends does not.
 _LOCK = Statement(
     select(_R.id).where(_R.id == text("run_id"), _R.tenant == text("tenant")).with_for_update()
 )
@@ -72,11 +72,12 @@ def of_run(tenant: str, run_id: str, *, after: int, limit: int) -> Work[list[Log
 def locked(tenant: str, run_id: str) -> Work[tuple[list[LogEntry], list[InboxMessage]]]:
     """Return the run's events of tool calls and what its worker has not read yet.
 
-    Neither changes before the end of the transaction. Raises `NotFoundError` if the tenant has no
-    such run.
+    Nobody else can bring it anything before the end of the transaction. What its worker reads just
+    now goes from the inbox into the log: so the inbox comes first, or it could be in neither.
+    Raises `NotFoundError` if the tenant has no such run.
     """
     if not (yield _LOCK(tenant=tenant, run_id=run_id)):
         raise NotFoundError(f"there is no run {run_id}", code="run_not_found")
-    found = yield _READ(tenant=tenant, run_id=run_id)
     _, letters = yield from log.inbox(tenant, run_id, 0)
+    found = yield _READ(tenant=tenant, run_id=run_id)
     return [LogEntry(*row) for row in found], letters
