@@ -76,6 +76,11 @@ def do_refund(order: str, cents: int) -> str:
     """Refund."""
     return note(f"refunded {cents} of {order}")
 
+@executor("quiet")
+def do_quietly() -> None:
+    """Do it, and say nothing."""
+    note("done quietly")
+
 @executor("broken")
 def do_broken() -> str:
     """Break."""

@@ -80,6 +80,15 @@ async def test_dc2_a_yes_executes_exactly_the_preview_and_asks_no_model(chat: Ch
     assert (began["name"], began["arguments"]) == ("do_refund", {"order": "A1", "cents": 100})
 
 
+async def test_dc2_who_confirmed_what_brings_nothing_is_told_that_it_was_done(chat: Chat) -> None:
+    await chat.call("put_off", kind="quiet")
+
+    shown = await chat.say("yes")
+
+    assert chat.done == ["done quietly"]
+    assert (shown["outcome"], shown["reply"]) == ("confirmed", "Done: Do quiet")
+
+
 async def test_dc2_a_no_drops_what_waits_and_says_so(chat: Chat) -> None:
     await chat.call("refund", order="A1")
     asked = chat.asked

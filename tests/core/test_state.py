@@ -280,6 +280,16 @@ def test_a_transcript_leaves_no_call_without_a_result() -> None:
     assert transcript(fold([QUEUED])) == (Message("user", "Refund order 7"),)
 
 
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_call_that_brought_nothing_is_not_told_to_be_one_that_was_not_run(
+    nothing: str | None,
+) -> None:
+    done = ToolCallCompleted("call_1_0", nothing, 5)
+
+    for state in (fold(requesting(done)), fold(requesting(done, StepCompleted(1)))):
+        assert transcript(state)[-1] == Message("tool", "", call_id="call_1_0")
+
+
 @pytest.mark.parametrize(
     ("result", "read"),
     [("as it is", "as it is"), (None, ""), ([1, "a"], '[1,"a"]'), ({"a": 1.5}, '{"a":1.5}')],

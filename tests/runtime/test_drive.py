@@ -81,6 +81,20 @@ async def test_a_result_goes_back_to_the_model(shop: Workshop) -> None:
     assert ended.usage.model_calls == 2
 
 
+async def test_of_a_tool_that_returns_nothing_the_model_is_not_told_that_it_was_not_run(
+    shop: Workshop,
+) -> None:
+    @tool
+    def send(to: str) -> None:
+        """Send it."""
+
+    model = Scripted([calling(("send", {"to": "ann"})), saying("Sent.")])
+
+    await shop.driven(model, send)
+
+    assert model.requests[1].messages[-1] == Message("tool", "", call_id="call_1_0")
+
+
 async def test_the_model_is_offered_the_agents_tools_and_told_its_instructions(
     shop: Workshop,
 ) -> None:

@@ -63,16 +63,18 @@ def came_of(tenant: str, done: Delivery) -> Work[tuple[str, str | None]]:
     if done.outcome == "confirmed" and (failure := (yield from _failure(tenant, done, row))):
         return "failed", failure
     said = _text(row)
-    if said is None and done.outcome == "cancelled":
+    if said is None and (done.outcome == "cancelled" or row.status == "completed"):
         said = yield from _saying(tenant, done)
     return done.outcome, said
 
 
 def _saying(tenant: str, done: Delivery) -> Work[str | None]:
-    if done.outcome != "cancelled":
+    if done.outcome not in {"cancelled", "confirmed"}:
         return _SAYINGS.get(done.outcome)
-    dropped = yield from pending.find(tenant, done.pending_id or "")
-    return f"Cancelled: {dropped.preview}" if dropped else "Cancelled."
+    action = yield from pending.find(tenant, done.pending_id or "")
+    if done.outcome == "confirmed":
+        return f"Done: {action.preview}" if action else None
+    return f"Cancelled: {action.preview}" if action else "Cancelled."
 
 
 def _text(row: RunRow) -> str | None:

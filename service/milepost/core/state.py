@@ -386,9 +386,12 @@ def vetted(state: State) -> tuple[Message, ...]:
 
 
 def _results(calls: Mapping[str, OpenCall]) -> list[Message]:
-    """Results stand in the order in which the model asked, whenever they came."""
+    """Results stand in the order in which the model asked, whenever they came.
+
+    A tool that brings nothing was run all the same: who heard otherwise would call it again.
+    """
     return [
-        Message("tool", call.content or "Not run.", call_id=call_id)
+        Message("tool", call.content if call.status in _ANSWERED else "Not run.", call_id=call_id)
         for call_id, call in calls.items()
     ]
 
@@ -432,6 +435,7 @@ _AFTER_A_LOSS = {
     CallStatus.CHECKING: CallStatus.LOST,
     CallStatus.COMPRESSING: CallStatus.DONE,
 }
+_ANSWERED = frozenset({CallStatus.COMPRESSING, CallStatus.DONE})
 _WHEN_INTERRUPTED = {"repeat": CallStatus.REPEATABLE, "check": CallStatus.CHECKING}
 
 
