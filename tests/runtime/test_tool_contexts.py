@@ -55,6 +55,25 @@ async def test_nothing_injected_is_in_schema_prompt_events_spans_digest_or_log_l
     assert SECRET not in repr(shown)
 
 
+async def test_a_tool_knows_what_came_with_its_run_and_can_change_it_for_nobody_else(
+    shop: Workshop,
+) -> None:
+    seen: list[Any] = []
+
+    @tool(effect="read")
+    def look(context: ToolContext) -> str:
+        """Look."""
+        seen.append(dict(context.metadata))
+        context.metadata.clear()  # type: ignore[attr-defined]  # a tool may well try
+        return "seen"
+
+    await shop.queue(metadata='{"order": "7"}')
+    model = Scripted([calling(("look", {}), ("look", {})), saying("Done.")])
+    await shop.go_on(model, look, agent=shop.agent(look))
+
+    assert seen == [{"order": "7"}, {"order": "7"}]
+
+
 async def test_a_tool_knows_who_said_yes_and_with_which_words(shop: Workshop) -> None:
     seen: list[Any] = []
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypedDict, Unpack
 
+import orjson
+
 from milepost.core.context import Seen
 from milepost.core.effects import (
     CallModel,
@@ -322,6 +324,7 @@ class Acts:
             attempt=attempt,
             idempotency_key=idempotency_key(claim.run_id, call.id),
             deadline_ms=self._journal.state.deadline_ms,
+            metadata=orjson.loads(claim.metadata),
             tool=call.name,
             approval=approval,
             log=_TOOL_LOG,
