@@ -51,6 +51,12 @@ def twice() -> object:
     return stash_pending("refund", "the second", {"order": "2", "cents": 2})
 
 @tool
+def prepare(order: str) -> str:
+    """Put something off, and do what it takes to do it later."""
+    stash_pending("refund", f"Refund {order}", {"order": order, "cents": 1})
+    return note(f"prepared {order}")
+
+@tool
 def then_fail() -> object:
     """Put something off, and fail."""
     stash_pending("refund", "a refund", {"order": "1", "cents": 1})
@@ -95,7 +101,7 @@ AGENT = {
     "name": "clerk",
     "model": "openai/directed",
     "tools": [
-        "refund", "from_context", "twice", "then_fail", "put_off", "isolated", "charge",
+        "refund", "from_context", "twice", "prepare", "then_fail", "put_off", "isolated", "charge",
     ],
 }  # fmt: skip
 

@@ -250,6 +250,20 @@ async def test_dc8_there_is_one_action_at_a_time_and_the_model_sees_why(chat: Ch
     assert twice["pending"] is None  # A call that failed has put nothing off.
 
 
+async def test_dc8_a_later_call_of_the_same_run_stops_where_it_puts_off_a_second_action(
+    chat: Chat,
+) -> None:
+    await made(chat.client, "/v1/agents", {**AGENT, "name": "slow", "parallel_tools": False})
+
+    shown = await chat.say(
+        'call prepare {"order": "A1"}\ncall prepare {"order": "A2"}', agent="slow"
+    )
+
+    assert chat.done == ["prepared A1"]
+    assert shown["pending"]["preview"] == "Refund A1"
+    assert "another action waits for the user's answer: Refund A1" in shown["reply"]
+
+
 async def test_a_call_that_fails_has_put_nothing_off(chat: Chat) -> None:
     shown = await chat.call("then_fail")
 

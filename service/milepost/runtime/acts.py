@@ -250,7 +250,7 @@ class Acts:
         past = partial(self._past_rails, effect.call.name)
         live = live_progress(means.ports.hub, claim.run_id, effect.call.id, seq, past)
         emitter = self._announcements.emitter(effect.call.id)
-        stash = await self._putting_off.begin()
+        stash = await self._putting_off.begin(effect.call.id)
         context = self._context(
             effect.call,
             effect.attempt,

@@ -11,7 +11,7 @@ from milepost.tools.pending import Stash, Stashed
 class Stashes(Protocol):
     """Keeps what is put off, for the conversations that runs were asked for in."""
 
-    async def begin(self, claim: Claim, channel: Channel | None) -> Stash:
+    async def begin(self, call_id: str, claim: Claim, channel: Channel | None) -> Stash:
         """Return where a call may put an action off: nowhere but in a conversation."""
 
     async def keep(
@@ -29,11 +29,11 @@ class PuttingOff:
         self._channel = channel
         self._calls: set[str] = set()
 
-    async def begin(self) -> Stash:
-        """Return where the next call may put an action off."""
+    async def begin(self, call_id: str) -> Stash:
+        """Return where the call may put an action off."""
         if self._stashes is None or self._channel is None:
             return Stash()
-        return await self._stashes.begin(self._claim, self._channel)
+        return await self._stashes.begin(call_id, self._claim, self._channel)
 
     def has_from(self, call_id: str) -> bool:
         """Say whether the call has put anything off."""

@@ -28,13 +28,13 @@ class StoredStashes:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def begin(self, claim: Claim, channel: Channel | None) -> Stash:
+    async def begin(self, call_id: str, claim: Claim, channel: Channel | None) -> Stash:
         """Return where a call may put an action off: nowhere but in a conversation."""
         scope = _scope(claim, channel)
         if scope is None:
             return Stash()
         waiting = await self._store.pending_in(scope)
-        if waiting is None or waiting.run_id == claim.run_id:
+        if waiting is None or (waiting.run_id, waiting.call_id) == (claim.run_id, call_id):
             # Its own, from an attempt that was lost, is no other; the database tells.
             return Stash(room=True)
         return Stash(room=True, taken=waiting.preview)
