@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from milepost.core.agents import Agent
+from milepost.core.agents import Agent, StopRule
 from milepost.core.canonical import call_digest
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    RunCompleted,
     RunFailed,
     ToolCallChecked,
     ToolCallCompleted,
@@ -366,6 +367,38 @@ async def test_a_person_says_that_it_happened_and_what_it_brought(shop: Workshop
     assert (decided.decision, decided.by) == ("happened", "ann")
     [completed] = of(log, ToolCallCompleted)
     assert completed.result == {"receipt": 7}
+
+
+async def test_what_a_person_says_that_a_call_has_brought_passes_what_its_result_would_pass(
+    shop: Workshop,
+) -> None:
+    till = Till(on_unknown="ask")
+    rail = TopicsRail(words=("secret",), action="rewrite")
+    agent = shop.agent(till.pay, guardrails=Guardrails(tool_results=(rail,)))
+    await till.cut_off(shop, agent)
+    asked = await asked_about(shop, till, agent)
+
+    await say(shop, asked, "happened", result="paid 5 from the secret account")
+    model = Scripted([saying("Well.")])
+    await shop.go_on(model, till.pay, agent=agent)
+
+    assert told(model) == "paid 5 from the [removed] account"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+async def test_what_a_person_says_that_a_call_has_brought_ends_the_run_where_its_result_would(
+    shop: Workshop, terminal: bool
+) -> None:
+    till = Till(on_unknown="ask", terminal=terminal)
+    agent = shop.agent(till.pay, stop_when=() if terminal else (StopRule("pay"),))
+    run_id = await till.cut_off(shop, agent)
+    asked = await asked_about(shop, till, agent)
+
+    await say(shop, asked, "happened", result="paid 5")
+    await shop.go_on([], till.pay, agent=agent)
+
+    [ended] = of(await shop.log(run_id), RunCompleted)
+    assert (ended.output.text, ended.finish_reason) == ("paid 5", "terminal")
 
 
 async def test_a_person_says_that_it_did_not_happen_and_it_is_made_once_more(

@@ -21,6 +21,7 @@ from milepost.core.effects import (
 )
 from milepost.core.errors import InvalidError
 from milepost.core.events import (
+    ApprovalDecided,
     Custom,
     Event,
     Failure,
@@ -229,6 +230,21 @@ class Acts:
         assert isinstance(event, Custom), "tools tell of nothing else"
         tool = self._means.tools.get(state.calls[event.call_id].call.name)
         return await self.screened(screened(tool, [event]), state)
+
+    async def taken_in(self, events: Iterable[Event], state: State) -> list[Event]:
+        """Return what came in, as far as it may be shown.
+
+        What people say that a call has brought is treated as if its tool had brought it.
+        """
+        shown: list[Event] = []
+        for event in events:
+            shown.append(event)
+            if isinstance(event, ApprovalDecided) and event.decision == "happened":
+                tool = self._means.tools.get(state.calls[event.call_id].call.name)
+                ends = tool is not None and tool.terminal
+                brought = ToolCallCompleted(event.call_id, event.result, 0, terminal=ends)
+                shown += screened(tool, [brought])
+        return await self.screened(shown, state)
 
     async def screened(self, events: list[Event], state: State) -> list[Event]:
         """Return the events with what was brought to the run's calls having passed its rails."""

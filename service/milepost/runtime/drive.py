@@ -380,7 +380,7 @@ class Drive:
             return read_to
         for letter in letters:
             state = folded(journal.state, happened)
-            came = await self._acts.screened(events_of([letter], state), state)
+            came = await self._acts.taken_in(events_of([letter], state), state)
             happened += journal.stamp(*self._stops.stopped(came, state))
         return count
 
