@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -288,6 +289,60 @@ def test_another_function_under_the_same_name_has_results_of_its_own(counter: Co
     functions = (greeting("Hello."), greeting("Hi."), greet)
 
     assert len({key_of(counter.tool(each), {}, CLAIM) for each in functions}) == 3
+
+
+class Shop:
+    """Prices, of which another shop has others."""
+
+    def __init__(self, prices: dict[str, int]) -> None:
+        self._prices = prices
+
+    @tool(effect="read", cacheable=True)
+    def price(self, article: str) -> int:
+        """Tell the price of an article."""
+        return self._prices[article]
+
+    def __call__(self, article: str) -> int:
+        """Tell the price of an article."""
+        return self._prices[article]
+
+    def enclosed(self) -> Callable[[str], int]:
+        """Return a function that holds the prices."""
+        prices = self._prices
+
+        def price(article: str) -> int:
+            """Tell the price of an article."""
+            return prices[article]
+
+        return price
+
+
+def injected(prices: Injected[dict[str, int]], article: str) -> int:
+    """Tell the price of an article."""
+    return prices[article]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda _, shop: tool_of(shop.price),
+        lambda counter, shop: counter.tool(shop, name="price"),
+        lambda counter, shop: counter.tool(shop.enclosed()),
+        lambda counter, shop: counter.tool(partial(shop), name="price"),
+        lambda counter, shop: counter.tool(injected, inject={"prices": shop._prices}),
+    ],
+)
+def test_a_tool_over_another_object_has_results_of_its_own(
+    counter: Counter, made: Callable[[Counter, Shop], Tool]
+) -> None:
+    tools = [made(counter, Shop({"tea": cents})) for cents in (200, 300)]
+    claim = replace(CLAIM, user="ann")
+
+    keys = [key_of(each, {"article": "tea"}, claim) for each in tools]
+
+    assert keys[0] != keys[1]
+    assert None not in keys
+    assert keys == [key_of(each, {"article": "tea"}, claim) for each in tools]
 
 
 def test_a_closure_over_what_is_not_there_yet_has_a_key(counter: Counter) -> None:

@@ -6,6 +6,8 @@ What the cache cannot be asked is a miss.
 import functools
 import hashlib
 import inspect
+import secrets
+import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,7 +74,7 @@ def key_of(tool: Tool, arguments: Mapping[str, Json], claim: Claim) -> str | Non
         "tenant": claim.tenant,
         "tool": tool.name,
         "schema": digest(dict(tool.schema.parameters)),
-        "function": _identity(tool.function),
+        "function": _identity(tool),
         "arguments": dict(arguments),
         "user": [claim.user] if personal else [],
     }
@@ -85,24 +87,18 @@ def summary_key(key: str, model: str, threshold_chars: int, content: str) -> str
     return f"{key}:{digest(shape)}"
 
 
-def _identity(function: Callable[..., Any]) -> str:
-    """Return what tells this version of the function from the last one."""
-    try:
-        return _read_identity(function)
-    except TypeError:  # an object that cannot be hashed
-        return _read_identity.__wrapped__(function)
-
-
 @functools.lru_cache(maxsize=TOOLS_MAX)
-def _read_identity(function: Callable[..., Any]) -> str:
-    return hashlib.sha256("\n".join(_marks(function)).encode()).hexdigest()
+def _identity(tool: Tool) -> str:
+    """Return what tells this version of the tool from the last one, and from its namesakes."""
+    return hashlib.sha256("\n".join(_marks(tool)).encode()).hexdigest()
 
 
-def _marks(function: Callable[..., Any]) -> Iterator[str]:
-    """Yield where it is from, its source, and the plain values that were bound when it was made."""
-    inner = inspect.unwrap(function)
+def _marks(tool: Tool) -> Iterator[str]:
+    """Yield where its function is from, its source, and what was bound to it when it was made."""
+    inner, bound = inspect.unwrap(tool.function), [*tool.inject.values()]
+    bound += _instance(tool.function)
     if isinstance(inner, functools.partial):
-        yield repr([each for each in (*inner.args, *inner.keywords.items()) if _is_plain(each)])
+        bound += [*inner.args, *inner.keywords, *inner.keywords.values(), *_instance(inner.func)]
         inner = inner.func
     yield f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner))}"
     try:
@@ -111,8 +107,30 @@ def _marks(function: Callable[..., Any]) -> Iterator[str]:
         yield repr(getattr(getattr(inner, "__code__", None), "co_code", b""))
     for cell in getattr(inner, "__closure__", None) or ():
         with suppress(ValueError):  # of a name that has no value yet
-            if _is_plain(cell.cell_contents):
-                yield repr(cell.cell_contents)
+            bound.append(cell.cell_contents)
+    yield from map(_word, bound)
+
+
+def _instance(function: Callable[..., Any]) -> list[object]:
+    """Return the object that a method belongs to, or that is called like a function."""
+    if inspect.ismethod(function):
+        return [function.__self__]
+    is_plain = inspect.isroutine(function) or inspect.isclass(function)
+    return [] if is_plain or isinstance(function, functools.partial) else [function]
+
+
+def _word(value: object) -> str:
+    """Return what tells a value from others; of what cannot be read, a word that no other has."""
+    if _is_plain(value):
+        return repr(value)
+    named = inspect.unwrap(value) if inspect.isroutine(value) else value
+    if inspect.ismodule(named) or inspect.isclass(named) or _holds_nothing(named):
+        return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', named)}"
+    return secrets.token_hex(16)
+
+
+def _holds_nothing(value: object) -> bool:
+    return isinstance(value, types.FunctionType) and value.__closure__ is None
 
 
 def _is_plain(value: object) -> bool:
