@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from milepost.core.agents import Agent, Compression
+from milepost.core.agents import Agent, Compression, StopRule
 from milepost.core.errors import ProviderError
 from milepost.core.events import (
     RunCompleted,
@@ -194,6 +194,23 @@ async def test_a_terminal_result_is_the_answer_as_it_is(shop: Workshop) -> None:
     [ended] = of(await shop.log(run_id), RunCompleted)
     assert ended.output.text == LONG
     assert small.requests == []
+
+
+async def test_a_result_that_stops_the_run_is_judged_and_answered_with_as_it_is(
+    shop: Workshop,
+) -> None:
+    small = Scripted([saying("Short.")])
+    agent = shop.agent(
+        report,
+        compression=Compression(SMALL, 2_000),
+        stop_when=(StopRule("report", LONG[-2_500:]),),
+    )
+
+    run_id, own = await compressed(shop, small, REPORT, agent=agent)
+
+    [ended] = of(await shop.log(run_id), RunCompleted)
+    assert ended.output.text == LONG
+    assert (len(own.requests), small.requests) == (1, [])
 
 
 async def test_errors_and_denials_are_never_compressed(shop: Workshop) -> None:
