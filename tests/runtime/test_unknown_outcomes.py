@@ -194,6 +194,7 @@ async def test_what_a_lookup_finds_passes_the_rails_as_any_result(shop: Workshop
     model = await till.go_on(shop, agent)
 
     assert told(model) == "paid 5 from the [removed] account"
+    assert "secret" not in "".join(map(repr, await shop.log(run_id)))
 
 
 async def test_a_worker_that_is_drained_over_a_lookup_leaves_it_to_the_next(shop: Workshop) -> None:
@@ -375,7 +376,7 @@ async def test_what_a_person_says_that_a_call_has_brought_passes_what_its_result
     till = Till(on_unknown="ask")
     rail = TopicsRail(words=("secret",), action="rewrite")
     agent = shop.agent(till.pay, guardrails=Guardrails(tool_results=(rail,)))
-    await till.cut_off(shop, agent)
+    run_id = await till.cut_off(shop, agent)
     asked = await asked_about(shop, till, agent)
 
     await say(shop, asked, "happened", result="paid 5 from the secret account")

@@ -232,19 +232,23 @@ class Acts:
         return await self.screened(screened(tool, [event]), state)
 
     async def taken_in(self, events: Iterable[Event], state: State) -> list[Event]:
-        """Return what came in, as far as it may be shown.
-
-        What people say that a call has brought is treated as if its tool had brought it.
-        """
+        """Return what came in, as far as it may be shown."""
         shown: list[Event] = []
         for event in events:
-            shown.append(event)
             if isinstance(event, ApprovalDecided) and event.decision == "happened":
-                tool = self._means.tools.get(state.calls[event.call_id].call.name)
-                ends = tool is not None and tool.terminal
-                brought = ToolCallCompleted(event.call_id, event.result, 0, terminal=ends)
-                shown += screened(tool, [brought])
-        return await self.screened(shown, state)
+                shown += await self._happened(event, state)
+            else:
+                shown += await self.screened([event], state)
+        return shown
+
+    async def _happened(self, said: ApprovalDecided, state: State) -> list[Event]:
+        """Treat what people say that a call has brought as if its tool had brought it."""
+        tool = self._means.tools.get(state.calls[said.call_id].call.name)
+        ends = tool is not None and tool.terminal
+        brought = ToolCallCompleted(said.call_id, said.result, 0, terminal=ends)
+        shown = await self.screened(screened(tool, [brought]), state)
+        results = [event.result for event in shown if isinstance(event, ToolCallCompleted)]
+        return [replace(said, result=results[0]), *shown]
 
     async def screened(self, events: list[Event], state: State) -> list[Event]:
         """Return the events with what was brought to the run's calls having passed its rails."""
