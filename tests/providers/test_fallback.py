@@ -103,6 +103,8 @@ async def test_a_callback_that_raises_is_not_silenced() -> None:
     [
         *(answered(status) for status in (408, 429, 500, 502, 503, 504, 522, 524, 529)),
         answered(429, b'{"error": {"code": "insufficient_quota", "message": "pay"}}'),
+        answered(402, b'{"error": {"type": "billing_error", "message": "pay"}}'),
+        Failures("acme", None).inside({"type": "billing_error", "message": "pay"}),
         Failures("acme", None).timed_out("first token", 1),
         Failures("acme", None).unreachable(OSError("refused")),
         Failures("acme", None).unreachable(OSError("bad certificate"), retryable=False),

@@ -13,6 +13,7 @@ _TROUBLES = frozenset(
         "provider_timeout", "provider_unreachable",
     }
 )  # fmt: skip
+_PAYMENT_REQUIRED = 402
 
 
 def in_trouble(error: ProviderError) -> bool:
@@ -20,7 +21,7 @@ def in_trouble(error: ProviderError) -> bool:
 
     A request that it refuses, or a key, is for its owner to mend: another model would hide it.
     """
-    return error.retryable or error.code in _TROUBLES
+    return error.retryable or error.code in _TROUBLES or error.status == _PAYMENT_REQUIRED
 
 
 def is_own_limit(error: ProviderError) -> bool:
