@@ -12,6 +12,7 @@ from milepost.core.canonical import call_digest
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    RunCancelled,
     RunCompleted,
     RunFailed,
     ToolCallChecked,
@@ -25,7 +26,9 @@ from milepost.core.json import Json
 from milepost.core.policy import Policy, Rule, Terms
 from milepost.core.repetition import OnUnknown
 from milepost.providers.scripted import Scripted, calling, saying
-from milepost.store import grants
+from milepost.runtime.definitions import encode_definition
+from milepost.runtime.ending import end_run
+from milepost.store import agents, grants
 from milepost.store.approvals import ApprovalRow
 from milepost.store.grants import GrantRow
 from milepost.tools import Absent, Found, ToolContext, Unknown, tool
@@ -400,6 +403,45 @@ async def test_what_a_person_says_that_a_call_has_brought_ends_the_run_where_its
 
     [ended] = of(await shop.log(run_id), RunCompleted)
     assert (ended.output.text, ended.finish_reason) == ("paid 5", "terminal")
+
+
+async def test_what_a_person_says_it_brought_passes_the_rails_as_any_result(
+    shop: Workshop,
+) -> None:
+    till = Till(on_unknown="ask")
+    rail = TopicsRail(words=("secret",), action="rewrite")
+    agent = shop.agent(till.pay, guardrails=Guardrails(tool_results=(rail,)))
+    run_id = await till.cut_off(shop, agent)
+    asked = await asked_about(shop, till, agent)
+
+    await say(shop, asked, "happened", result="paid 5 from the secret account")
+    model = Scripted([saying("Well.")])
+    await shop.go_on(model, till.pay, agent=agent)
+
+    assert told(model) == "paid 5 from the [removed] account"
+    [decided] = of(await shop.log(run_id), ApprovalDecided)
+    assert decided.result == "paid 5 from the [removed] account"
+
+
+async def test_what_a_person_says_it_brought_is_withheld_where_no_worker_has_read_it_at_the_end(
+    shop: Workshop,
+) -> None:
+    till = Till(on_unknown="ask")
+    rail = TopicsRail(words=("secret",), action="rewrite")
+    agent = shop.agent(till.pay, guardrails=Guardrails(tool_results=(rail,)))
+    work = agents.create(
+        TENANT, agent.name, encode_definition(agent), agent_id=agent.id, now_ms=shop.clock()
+    )
+    await shop.store.write(work)
+    run_id = await till.cut_off(shop, agent)
+    asked = await asked_about(shop, till, agent)
+    await say(shop, asked, "happened", result="paid 5 from the secret account")
+
+    row = await shop.row(run_id)
+    await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
+
+    [decided] = of(await shop.log(run_id), ApprovalDecided)
+    assert (decided.decision, "withheld" in f"{decided.result}") == ("happened", True)
 
 
 async def test_a_person_says_that_it_did_not_happen_and_it_is_made_once_more(

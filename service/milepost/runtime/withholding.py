@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from milepost.core.errors import NotFoundError
-from milepost.core.events import Event, ToolCallCompleted, ToolCallFailed
+from milepost.core.events import ApprovalDecided, Event, ToolCallCompleted, ToolCallFailed
 from milepost.core.guardrails import RailSpec, looks_at
 from milepost.core.state import State
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
 from milepost.store.runs import RunRow
 
+_BRINGING = ToolCallCompleted | ToolCallFailed | ApprovalDecided
 _UNSEEN = "[withheld: the run was ended before its guardrails had looked at this]"
 
 
@@ -21,7 +22,7 @@ async def without_unseen(
 
     What was brought is withheld from the log, and so from later runs.
     """
-    if not any(isinstance(event, ToolCallCompleted | ToolCallFailed) for event in came):
+    if not any(isinstance(event, _BRINGING) for event in came):
         return [*came]
     try:
         agent = await Definitions(ports.store).get(row.tenant, row.agent_id, row.agent_version)
@@ -32,11 +33,15 @@ async def without_unseen(
 
 
 def _vetted(event: Event, rails: Sequence[RailSpec], state: State) -> Event:
-    if not isinstance(event, ToolCallCompleted | ToolCallFailed):
+    if not isinstance(event, _BRINGING):
         return event
     tool = state.calls[event.call_id].call.name
     if not any(looks_at(rail.tools, tool) for rail in rails):
         return event
-    if isinstance(event, ToolCallCompleted):
-        return replace(event, result=_UNSEEN)
-    return replace(event, error=replace(event.error, message=_UNSEEN))
+    match event:
+        case ToolCallFailed(error=error):
+            return replace(event, error=replace(error, message=_UNSEEN))
+        case ApprovalDecided(decision=decision) if decision != "happened":
+            return event  # It brings nothing.
+        case _:
+            return replace(event, result=_UNSEEN)
