@@ -6,6 +6,7 @@ import pytest
 
 from milepost import tool
 from milepost.agent.trace import TraceStep, steps_of
+from milepost.core.codec import usage_shown
 from milepost.core.events import (
     ChildRunEnded,
     Event,
@@ -13,6 +14,9 @@ from milepost.core.events import (
     GuardrailTriggered,
     InputScreened,
     InputScreening,
+    MemorySummarized,
+    MemorySummarizing,
+    MemoryTrimmed,
     MessageAborted,
     MessageStarted,
     RunCancelled,
@@ -121,6 +125,28 @@ def test_each_thing_has_its_step(events: list[Event], kind: str, name: str) -> N
 
     assert (step.type, step.name) == (kind, name)
     assert step.start_ms + step.duration_ms == happened[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("told", "detail"),
+    [
+        (MemorySummarized("sum_1", "1.0", "2.1", 4, "scribe/small", "They met.", Usage(7, 3)), {}),
+        (MemoryTrimmed("sum_1", "1.0", "2.1", 4, "scribe/small", NO, Usage(7, 3)),
+         {"error": "not now"}),
+    ],
+)  # fmt: skip
+def test_telling_of_what_falls_out_of_sight_takes_its_time_and_its_tokens(
+    told: Event, detail: dict[str, str]
+) -> None:
+    opening = MemorySummarizing("sum_1", "1.0", "2.1", 4, "scribe/small")
+
+    [step] = steps_of([(1_000, opening), (1_800, told)], {})
+
+    assert (step.type, step.name) == ("memory_summarize", "scribe/small")
+    assert (step.start_ms, step.duration_ms) == (1_000, 800)
+    shown = dict(step.detail)
+    assert shown.pop("usage") == usage_shown(Usage(7, 3))
+    assert shown == {"messages": 4, **detail}
 
 
 def test_looks_at_results_and_calls_take_their_time() -> None:

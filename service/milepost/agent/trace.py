@@ -22,6 +22,7 @@ from milepost.core.events import (
     InputScreening,
     LoopDetected,
     MemorySummarized,
+    MemorySummarizing,
     MemoryTrimmed,
     MessageAborted,
     MessageCompleted,
@@ -134,6 +135,12 @@ def steps_of(
     return tuple(tracing.steps)
 
 
+_Opening = InputScreening | ToolCallScreening | ToolResultCompressing | MemorySummarizing
+_Closing = (
+    InputScreened | ToolCallScreened | ToolResultCompressed | MemorySummarized | MemoryTrimmed
+)
+
+
 class _Tracing:
     """The steps so far, and what has begun and is not over."""
 
@@ -158,10 +165,10 @@ class _Tracing:
                 self._begun[call_id] = time_ms
             case ToolCallCompleted() | ToolCallFailed() | ToolCallDenied():
                 self._close_call(time_ms, event)
-            case InputScreening() | ToolCallScreening() | ToolResultCompressing():
-                self._begun[_screening(event)] = time_ms
-            case InputScreened() | ToolCallScreened() | ToolResultCompressed():
-                self._close_screening(time_ms, event)
+            case _ if isinstance(event, _Opening):
+                self._begun[_place(event)] = time_ms
+            case _ if isinstance(event, _Closing):
+                self._close(time_ms, event)
             case ApprovalRequested(approval_id):
                 self._begun[approval_id] = time_ms
             case ApprovalDecided() | ApprovalExpired() | ApprovalWithdrawn():
@@ -223,10 +230,8 @@ class _Tracing:
         name = self._names.get(event.call_id, "")
         self._end("approval", event.approval_id, time_ms, name, detail)
 
-    def _close_screening(
-        self, time_ms: int, event: InputScreened | ToolCallScreened | ToolResultCompressed
-    ) -> None:
-        place = _screening(event)
+    def _close(self, time_ms: int, event: _Closing) -> None:
+        place = _place(event)
         match event:
             case InputScreened(blocked=blocked):
                 self._end("guardrail", place, time_ms, "input", {"blocked": blocked})
@@ -239,6 +244,10 @@ class _Tracing:
                 name = self._names.get(call_id, "")
                 detail: dict[str, Json] = {"chars_before": chars, "chars_after": len(content)}
                 self._end("prompt_compressed", place, time_ms, name, _spent(event) | detail)
+            case MemorySummarized() | MemoryTrimmed():
+                self._end(
+                    "memory_summarize", place, time_ms, event.model or "", _told_of_history(event)
+                )
 
     def _note(self, time_ms: int, event: Event) -> None:
         match event:
@@ -258,8 +267,6 @@ class _Tracing:
         match event:
             case SessionLoaded(_, messages):
                 self._add("session_load", time_ms, "", {"messages": messages})
-            case MemorySummarized(messages=messages) | MemoryTrimmed(messages=messages):
-                self._add("memory_summarize", time_ms, event.model or "", {"messages": messages})
             case LoopDetected(pattern, tools, count, action):
                 seen: dict[str, Json] = {"tools": [*tools], "count": count, "action": action}
                 self._add("loop_detected", time_ms, pattern, seen)
@@ -288,10 +295,7 @@ class _Tracing:
         self.steps.append(TraceStep(kind, time_ms, 0, name, detail))
 
 
-def _screening(
-    event: InputScreening | InputScreened | ToolCallScreening | ToolCallScreened
-    | ToolResultCompressing | ToolResultCompressed,
-) -> str:  # fmt: skip
+def _place(event: _Opening | _Closing) -> str:
     """Return what tells the two ends of a look at something from all others."""
     match event:
         case InputScreening() | InputScreened():
@@ -300,7 +304,21 @@ def _screening(
             return f"the call {call_id}"
         case ToolResultCompressing(call_id) | ToolResultCompressed(call_id):
             return f"the result of {call_id}"
+        case MemorySummarizing() | MemorySummarized() | MemoryTrimmed():
+            return "the history"
 
 
-def _spent(event: MessageCompleted | MessageAborted | ToolResultCompressed) -> dict[str, Json]:
+def _told_of_history(event: MemorySummarized | MemoryTrimmed) -> dict[str, Json]:
+    detail: dict[str, Json] = {"messages": event.messages}
+    if event.model is not None:
+        detail |= _spent(event)
+    if isinstance(event, MemoryTrimmed) and event.error is not None:
+        detail |= {"error": event.error.message}
+    return detail
+
+
+def _spent(
+    event: MessageCompleted | MessageAborted | ToolResultCompressed | MemorySummarized
+    | MemoryTrimmed,
+) -> dict[str, Json]:  # fmt: skip
     return {"usage": dict(usage_shown(event.usage))}
