@@ -451,13 +451,20 @@ async def test_what_expires_is_told_with_its_limit() -> None:
     assert (end.status, end.finish_reason) == ("expired", "deadline")
 
 
-def test_what_a_look_at_a_call_takes_is_told_as_usage() -> None:
+def test_what_a_look_at_a_call_takes_is_told_as_usage_of_the_model_that_looked() -> None:
     recorded = RecordingObserver()
-    asked = agent(
-        ADD, saying('{"coherent": true, "reason": "yes"}'), saying("42"),
-        tools=[add], guardrails={"coherence": {}}, observers=[recorded],
-    )  # fmt: skip
+    asked = Agent(
+        "one/model",
+        providers={
+            "one": Scripted([ADD, saying("42")]),
+            "judge": Scripted([saying('{"coherent": true, "reason": "yes"}')]),
+        },
+        tools=[add],
+        guardrails={"coherence": {"model": "judge/small"}},
+        observers=[recorded],
+    )
 
     asked.run("What is 17 + 25?")
 
-    assert len(recorded.of(seen.UsageSeen)) == 3
+    told = [each.model for each in recorded.of(seen.UsageSeen)]
+    assert told == ["one/model", "judge/small", "one/model"]

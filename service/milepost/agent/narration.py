@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from milepost.agent import observations as seen
 from milepost.agent.arguments import arguments_in
 from milepost.agent.observations import Observation
+from milepost.core.agents import Agent
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
@@ -54,11 +55,13 @@ class Narration:
     """One run's. Feed it the log in order, and it says what there is to tell of each event."""
 
     def __init__(
-        self, run_id: str, model: str, *, parent_run_id: str | None, batch_id: str | None,
+        self, run_id: str, agent: Agent, *, parent_run_id: str | None, batch_id: str | None,
         metadata: Mapping[str, str], is_structured: bool,
     ) -> None:  # fmt: skip
+        coherence = agent.guardrails.coherence if agent.guardrails else None
         self._run_id = run_id
-        self._model = model
+        self._model = model = agent.model
+        self._looking = coherence.model if coherence else model
         self._parent_run_id = parent_run_id
         self._batch_id = batch_id
         self._metadata = metadata
@@ -96,7 +99,7 @@ class Narration:
             case MemoryTrimmed() | MemorySummarized():
                 yield from self._trimmed(event)
             case InputScreened(usage=usage) | ToolCallScreened(usage=usage):
-                yield from self._spend(self._model, usage)
+                yield from self._spend(self._looking, usage)
             case _:
                 yield from self._other(event)
 

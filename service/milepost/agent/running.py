@@ -361,7 +361,7 @@ class Running:
         parent = self._parent
         return Narration(
             self.run_id,
-            self._plan.written.agent.model,
+            self._plan.written.agent,
             parent_run_id=parent.run_id if parent else None,
             batch_id=self._order.batch_id,
             metadata=self._order.options.trace_metadata,
