@@ -271,6 +271,21 @@ def test_a_batch_is_told_with_its_id_and_so_are_its_runs() -> None:
     assert {each.batch_id for each in recorded.of(seen.RunStart)} == {start.batch_id}
 
 
+def test_the_end_of_a_batch_that_is_broken_off_is_told() -> None:
+    def enough(over: int, total: int) -> None:
+        raise LookupError(f"{over} of {total}")
+
+    recorded = RecordingObserver()
+    asked = agent(saying("One."), saying("Two."), observers=[recorded])
+
+    with pytest.raises(LookupError):
+        asked.batch(["a", "b"], max_concurrency=1, on_progress=enough)
+
+    assert (recorded.names[0], recorded.names[-1]) == ("batch_start", "batch_end")
+    [end] = recorded.of(seen.BatchEnd)
+    assert (end.total, end.completed) == (2, 1)
+
+
 async def test_the_end_of_a_run_that_is_cancelled_is_told() -> None:
     reached = asyncio.Event()
 

@@ -56,13 +56,15 @@ class Batch:
         total, began_ms = len(self._items), now_ms()
         start = BatchStart(self._id, self._runner.name, total, self._max_concurrency)
         await telling.tell([start])
-        async with self._runner.workplace.held():
-            await self._run_all(on_progress)
-        results = [item.result for item in self._items if item.result is not None]
-        completed = sum(result.status == "completed" for result in results)
-        took_ms = now_ms() - began_ms
-        await telling.tell([BatchEnd(self._id, self._runner.name, total, completed, took_ms)])
-        await telling.end()
+        try:
+            async with self._runner.workplace.held():
+                await self._run_all(on_progress)
+        finally:
+            results = [item.result for item in self._items if item.result is not None]
+            completed = sum(result.status == "completed" for result in results)
+            took_ms = now_ms() - began_ms
+            await telling.tell([BatchEnd(self._id, self._runner.name, total, completed, took_ms)])
+            await telling.end()
         return results
 
     async def _run_all(self, on_progress: OnProgress | None) -> None:
