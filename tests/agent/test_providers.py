@@ -112,6 +112,19 @@ async def test_a_model_of_ones_own_is_told_of_the_schema_in_words() -> None:
     assert "JSON Schema" in asked[0].messages[0].content
 
 
+class Sized(InProcessCache):
+    """Counts as nothing as long as nothing is in it."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def test_a_cache_that_is_empty_is_the_one_that_was_given() -> None:
+    cache = Sized()
+
+    assert Providers(cache=cache).cache is cache
+
+
 def test_agents_may_share_their_cache_and_circuits() -> None:
     cache = InProcessCache()
     shared = Providers({"test": Scripted([saying("Once.")])}, cache=cache)

@@ -62,7 +62,7 @@ class Providers:
                 f"providers is {given!r}, and no dict; write providers={{'name': ...}}, and begin"
                 " models with that name"
             )
-        self._cache = cache or InProcessCache()
+        self._cache = InProcessCache() if cache is None else cache  # One may be empty.
         offered: dict[str, Provider | Answer] = {DEMO: Demo(word_delay_s=0), **(given or {})}
         self._given = {name: _provider(each) for name, each in offered.items()}
         self._file = None if file is None else Path(file)
