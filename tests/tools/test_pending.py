@@ -145,3 +145,25 @@ def test_of_each_kind_there_is_one_executor_and_the_kind_must_be_one() -> None:
         Registry([tool_of(one), tool_of(other)])
     with pytest.raises(ToolValidationError, match="no kind of an action"):
         executor("approval", name="approve", description="Approve.")(lambda: None)
+
+
+def test_an_executor_takes_the_place_of_its_own_name_and_of_no_other() -> None:
+    @executor("refund")
+    def pay_back(order: str) -> None:
+        """Pay back."""
+
+    @executor("refund", name="pay_back")
+    def better(order: str) -> None:
+        """Pay back better."""
+
+    @executor("refund")
+    def pay_twice(order: str) -> None:
+        """Pay back twice."""
+
+    registry = Registry([tool_of(pay_back)])
+    registry.replace(tool_of(better))
+
+    with pytest.raises(ToolValidationError, match="there is an executor of 'refund' already"):
+        registry.replace(tool_of(pay_twice))
+    assert registry.names == ("pay_back",)
+    assert registry.executor("refund") is tool_of(better)

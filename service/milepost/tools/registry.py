@@ -52,10 +52,7 @@ class Registry:
         kinds = {tool.executes for tool in self if tool.executes}
         for tool in tools:
             if tool.executes in kinds:
-                raise ToolValidationError(
-                    f"there is an executor of {tool.executes!r} already; of each kind there is one",
-                    code=INVALID_TOOL,
-                )
+                raise _second_executor(tool)
             if tool.executes:
                 kinds.add(tool.executes)
             if tool.name in self._tools or tool.name in added:
@@ -83,6 +80,9 @@ class Registry:
 
     def replace(self, tool: Tool) -> None:
         """Put `tool` in the place of the one that has its name, or add it."""
+        others = {each.executes for each in self if each.executes and each.name != tool.name}
+        if tool.executes in others:
+            raise _second_executor(tool)
         self._tools[tool.name] = _bound(tool)
 
     def merge(self, other: Iterable[Tool]) -> Self:
@@ -110,6 +110,13 @@ class Registry:
         """Yield those that models may know of: people alone set executors off."""
         found = (self._tools.get(name) for name in names)
         return (tool for tool in found if tool is not None and tool.executes is None)
+
+
+def _second_executor(tool: Tool) -> ToolValidationError:
+    return ToolValidationError(
+        f"there is an executor of {tool.executes!r} already; of each kind there is one",
+        code=INVALID_TOOL,
+    )
 
 
 def _bound(tool: Tool) -> Tool:
