@@ -107,6 +107,34 @@ def test_a_broken_file_keeps_the_last_good_version_and_says_why_once(
     assert described(mended) == {"own": "Stay.", "add": "Mended."}
 
 
+@pytest.mark.parametrize("other", ["a_first.py", "z_last.py"])
+def test_a_tool_moves_from_one_file_to_another_in_one_look(folder: Path, other: str) -> None:
+    write(folder / other, "more")
+    tools = ReloadedTools([str(folder)])
+    tools.load()
+
+    write(folder / other, "add", "Moved.")
+    write(folder / "adding.py", "sub", "Subtract.")
+
+    assert described(tools.look()) == {"add": "Moved.", "sub": "Subtract."}
+
+
+def test_a_tool_that_two_files_had_for_a_while_is_had_from_the_one_that_is_left(
+    folder: Path,
+) -> None:
+    write(folder / "a_first.py", "more")
+    tools = ReloadedTools([str(folder)])
+    tools.load()
+
+    write(folder / "a_first.py", "add", "Moved.")
+    at_once = tools.look()
+    write(folder / "adding.py", "sub", "Subtract.")
+    later = tools.look()
+
+    assert at_once is None
+    assert described(later) == {"add": "Moved.", "sub": "Subtract."}
+
+
 def test_a_named_file_that_is_gone_for_a_moment_keeps_its_tools(folder: Path) -> None:
     tools = ReloadedTools([f"{folder}/adding.py"])
     tools.load()

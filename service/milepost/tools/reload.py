@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -22,10 +22,14 @@ _LOG: BoundLogger = get_logger("milepost.tools")
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A file's tools, from when it last loaded; `stamp` is of what was last looked at."""
+    """A file's tools, from when it last loaded; `stamp` is of what was last looked at.
+
+    `is_held_up`: it loads, but does not go with the other files as they were then.
+    """
 
     stamp: Stamp
     tools: Sequence[Tool]
+    is_held_up: bool = False
 
 
 class ReloadedTools:
@@ -59,15 +63,14 @@ class ReloadedTools:
         except ConfigurationError:
             return None  # A folder is gone: whoever moves it about puts another in its place.
         files = {path: loaded for path, loaded in before.items() if path in stamps}
-        changed = len(files) != len(before)
-        for path, stamp in stamps.items():
-            known = files.get(path)
-            if known is not None and known.stamp == stamp:
-                continue
-            files[path] = anew = self._loaded_anew(path, stamp, files)
-            changed = changed or known is None or anew.tools != known.tools
-        self._files = files
-        return self._registry(files) if changed else None
+        due = {path: stamp for path, stamp in stamps.items() if _is_new(files.get(path), stamp)}
+        if not due and len(files) == len(before):
+            return None
+        # What did not go with the others may go with what they are now.
+        due |= {path: stamps[path] for path, known in files.items() if known.is_held_up}
+        self._files = self._loaded_anew(files, due)
+        is_same = _tools_of(self._files) == _tools_of(before)
+        return None if is_same else self._registry(self._files)
 
     async def watch(self, install: Callable[[Registry], None]) -> None:
         """Look once a second, for as long as it is not cancelled."""
@@ -76,17 +79,39 @@ class ReloadedTools:
             if (registry := await asyncio.to_thread(self.look)) is not None:
                 install(registry)
 
-    def _loaded_anew(self, path: Path, stamp: Stamp, files: Mapping[Path, _Loaded]) -> _Loaded:
-        kept = files[path].tools if path in files else ()
-        try:
-            loaded = _Loaded(stamp, load_file(path, fresh=True))
-            self._registry({**files, path: loaded})
-        except (ConfigurationError, ToolValidationError) as error:
-            _LOG.warning("a file of tools is broken; those it had are kept", error=str(error))
-            return _Loaded(stamp, kept)
-        names = [tool.name for tool in loaded.tools]
-        _LOG.info("a file of tools was loaded anew", file=str(path), tools=names)
+    def _loaded_anew(
+        self, files: Mapping[Path, _Loaded], due: Mapping[Path, Stamp]
+    ) -> dict[Path, _Loaded]:
+        """Return the files with those that are due, as far as they load and go with the others.
+
+        They are taken together if they can be: a tool may have moved from one to the other.
+        """
+        loaded, anew = {**files}, dict[Path, _Loaded]()
+        for path, stamp in due.items():
+            try:
+                anew[path] = _Loaded(stamp, load_file(path, fresh=True))
+            except (ConfigurationError, ToolValidationError) as error:
+                loaded[path] = _kept(files.get(path), stamp, error)
+        parts = [anew] if self._complaint({**loaded, **anew}) is None else _one_by_one(anew)
+        for part in parts:
+            if (complaint := self._complaint({**loaded, **part})) is not None:
+                [(path, each)] = part.items()
+                held_up = _kept(files.get(path), each.stamp, complaint)
+                loaded[path] = replace(held_up, is_held_up=True)
+                continue
+            loaded |= part
+            for path, each in part.items():
+                names = [tool.name for tool in each.tools]
+                _LOG.info("a file of tools was loaded anew", file=str(path), tools=names)
         return loaded
+
+    def _complaint(self, files: Mapping[Path, _Loaded]) -> ToolValidationError | None:
+        """Return why the tools of these files cannot be had together, None if they can."""
+        try:
+            self._registry(files)
+        except ToolValidationError as error:
+            return error
+        return None
 
     def _registry(self, files: Mapping[Path, _Loaded]) -> Registry:
         tools = chain(self._others, *(files[path].tools for path in self._ordered(files)))
@@ -112,3 +137,21 @@ class ReloadedTools:
                 if path in self._files and str(path) in {str(Path(spec)) for spec in self._specs}:
                     found[path] = self._files[path].stamp
         return found
+
+
+def _is_new(known: _Loaded | None, stamp: Stamp) -> bool:
+    return known is None or known.stamp != stamp
+
+
+def _tools_of(files: Mapping[Path, _Loaded]) -> dict[Path, Sequence[Tool]]:
+    return {path: loaded.tools for path, loaded in files.items()}
+
+
+def _one_by_one(files: Mapping[Path, _Loaded]) -> list[dict[Path, _Loaded]]:
+    return [{path: loaded} for path, loaded in files.items()]
+
+
+def _kept(known: _Loaded | None, stamp: Stamp, error: Exception) -> _Loaded:
+    """Return a file that cannot be taken as it is now, with the tools that it had."""
+    _LOG.warning("a file of tools is broken; those it had are kept", error=str(error))
+    return _Loaded(stamp, known.tools if known else ())
