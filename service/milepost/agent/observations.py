@@ -384,7 +384,7 @@ class MemorySummarize:
 
 @dataclass(frozen=True, slots=True)
 class EntityExtraction:
-    """Who and what was spoken of was noted; only the service notes it so far."""
+    """A reader has noted who and what was spoken of in the run `run_id`."""
 
     name: ClassVar = "entity_extraction"
     run_id: str
@@ -394,7 +394,7 @@ class EntityExtraction:
 
 @dataclass(frozen=True, slots=True)
 class KgExtraction:
-    """What holds between them was noted; as for `EntityExtraction`."""
+    """A reader has noted what holds between them."""
 
     name: ClassVar = "kg_extraction"
     run_id: str

@@ -26,7 +26,7 @@ class Retrying:
     anew that broke off in the middle.
 
     The waits grow linearly, by `cooldown_s` more each where the vendor limited the rate, and are at
-    least what it asked for; up to a quarter is added by chance, so that those who failed together
+    least what it asked for; up to a tenth is added by chance, so that those who failed together
     do not come back together.
     """
 
