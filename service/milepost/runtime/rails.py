@@ -6,7 +6,6 @@ from dataclasses import replace
 from milepost.core.agents import Agent
 from milepost.core.effects import ScreenCall
 from milepost.core.events import (
-    ApprovalDecided,
     Custom,
     Event,
     Failure,
@@ -94,9 +93,8 @@ class Rails:
     async def results(self, events: Iterable[Event], state: State) -> list[Event]:
         """Return the events, with what was brought to the calls of `state` having passed the rails.
 
-        What people say to the run passes those of its input, and what they say that a call brought
-        is a result. An error is read by the model as a result is: it passes those that judge no
-        form.
+        What people say to the run passes those of its input. An error is read by the model as a
+        result is: it passes those that judge no form.
         """
         return [shown for event in events for shown in await self._result(event, state)]
 
@@ -130,10 +128,6 @@ class Rails:
                 return await self._announced(event, state.calls[call_id].call.name)
             case SteerReceived():
                 return await self._steer(event)
-            case ApprovalDecided(call_id=call_id, decision="happened"):
-                tool = state.calls[call_id].call.name
-                taken = await self._brought(tool, event.result, self._results)
-                return [*self._told_of(taken, call_id), replace(event, result=taken.value)]
             case ToolCallFailed(call_id, error):
                 tool = state.calls[call_id].call.name
                 seen = [post for post in self._results if not post.form]
