@@ -87,6 +87,30 @@ def test_what_people_write_into_the_folder_is_read(tmp_path: Path, clock: Clock)
     assert [each.content for each in Notebook(tmp_path, clock).of("fact")] == ["Tea is at four."]
 
 
+def test_what_people_write_beside_the_lists_outlives_what_is_noted(
+    tmp_path: Path, clock: Clock
+) -> None:
+    day = tmp_path / "logs" / "2023-11-14.md"
+    day.parent.mkdir()
+    long = "- " + "x" * 2_001
+    (tmp_path / "facts.md").write_text(
+        f"# Facts\n\n* Tea is at four.\n\nAsk Ben about these.\n{long}\n"
+    )
+    day.write_text("A long day.\n")
+
+    book = Notebook(tmp_path, clock)
+    book.add([NUTS, COLD])
+    book.forget(NUTS)
+
+    kept = f"# Facts\n\n\nAsk Ben about these.\n{long}\n\n- Tea is at four.\n"
+    assert (tmp_path / "facts.md").read_text() == kept
+    assert day.read_text() == "A long day.\n\n- Ann has a cold.\n"
+    again = Notebook(tmp_path, clock)
+    assert [each.content for each in again.of("fact")] == ["Tea is at four."]
+    again.add([NUTS])
+    assert (tmp_path / "facts.md").read_text() == f"{kept}- Ann is allergic to nuts.\n"
+
+
 @pytest.mark.parametrize(
     "content", ["{", "[1]", '[{"kind": "fact", "content": "x", "seen_ms": 1}]', "[{}]"]
 )

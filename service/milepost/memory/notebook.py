@@ -1,7 +1,8 @@
 """A notebook: what is known in one's own process, each thing once, and on disk if it has a folder.
 
 The folder is for people, too: facts stand in `facts.md`, the log in a file a day under `logs/`, a
-line each; entities and relations in JSON. What people write there is read at the next opening.
+line each; entities and relations in JSON. What people write there is read at the next opening, and
+what of it is in no list stays where it is, before the list.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,14 @@ from pathlib import Path
 import orjson
 
 from milepost.core.errors import ConfigurationError
-from milepost.core.memories import Finding, MemoryKind, likeness, line, sought
+from milepost.core.memories import (
+    CONTENT_CHARS_MAX,
+    Finding,
+    MemoryKind,
+    likeness,
+    line,
+    sought,
+)
 from milepost.memory import entities, knowledge, telling
 from milepost.memory.extraction import KEPT_MAX
 from milepost.memory.ranking import fused
@@ -23,6 +31,7 @@ LOGS = "logs"
 ENTITIES = "entities.json"
 RELATIONS = "relations.json"
 FOUND_MAX = 20
+_BULLETS = ("- ", "* ", "+ ")
 
 Key = tuple[MemoryKind, str]
 
@@ -48,6 +57,7 @@ class Notebook:
         self._known: dict[Key, Noted] = {}
         # Those that are ours to write, also once nothing is left for one of them.
         self._logs: set[Path] = set()
+        self._beside: dict[Path, str] = {}
         if folder is not None:
             self._open(folder)
 
@@ -111,11 +121,11 @@ class Notebook:
             now_ms = self._clock()
             for kind, name in (("entity", ENTITIES), ("relation", RELATIONS)):
                 self._read_json(folder / name, kind)
-            for said in _lines_of(folder / FACTS):
+            for said in self._read_list(folder / FACTS):
                 self._note(Finding("fact", said), now_ms)
             for day_ms in self._days(now_ms):
                 file = self._log_of(folder, day_ms)
-                for said in _lines_of(file):
+                for said in self._read_list(file):
                     self._note(Finding("log", said), day_ms)
                     self._logs.add(file)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -152,27 +162,34 @@ class Notebook:
                 name = ENTITIES if kind == "entity" else RELATIONS
                 _write(folder / name, orjson.dumps(told, option=orjson.OPT_INDENT_2))
             case "fact":
-                _write(folder / FACTS, _listed(each.finding.content for each in noted))
+                self._write_list(folder / FACTS, [each.finding.content for each in noted])
             case "log":
                 by_day: dict[Path, list[str]] = {file: [] for file in self._logs}
                 for each in noted:
                     file = self._log_of(folder, each.seen_ms)
                     by_day.setdefault(file, []).append(each.finding.content)
                 for file, said in by_day.items():
-                    _write(file, _listed(said))
+                    self._write_list(file, said)
                 self._logs = {file for file, said in by_day.items() if said}
 
+    def _read_list(self, file: Path) -> list[str]:
+        """Return what stands in a list, as people write one, and keep what stands beside it."""
+        if not file.is_file():
+            return []
+        listed, beside = list[str](), list[str]()
+        for each in file.read_text(encoding="utf-8").splitlines():
+            said = line(each[2:], len(each)) if each.startswith(_BULLETS) else ""
+            if 0 < len(said) <= CONTENT_CHARS_MAX:
+                listed.append(said)
+            elif each.strip() != "-":
+                beside.append(each)
+        self._beside[file] = "\n".join(beside).strip("\n")
+        return listed
 
-def _lines_of(file: Path) -> list[str]:
-    """Return what stands in a list, as people write one."""
-    if not file.is_file():
-        return []
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return [said for each in lines if each.startswith("- ") and (said := line(each[2:]))]
-
-
-def _listed(said: Iterable[str]) -> bytes:
-    return "".join(f"- {line(each)}\n" for each in said).encode()
+    def _write_list(self, file: Path, said: Iterable[str]) -> None:
+        beside = self._beside.get(file)
+        listed = "".join(f"- {line(each)}\n" for each in said)
+        _write(file, (f"{beside}\n\n{listed}" if beside else listed).encode())
 
 
 def _write(file: Path, content: bytes) -> None:
