@@ -16,6 +16,7 @@ from milepost.api.service import Api
 from milepost.cli.keys import create_key
 from milepost.settings import Settings
 from milepost.wiring import Process, process
+from tests.contract import lists
 
 TIMEOUT_S = 20.0
 STOP_S = 3
@@ -83,9 +84,21 @@ class Service:
         """Return a client that sends this key."""
         headers = {"authorization": f"Bearer {key}"} if key else {}
         async with httpx2.AsyncClient(
-            base_url=self.base_url, headers=headers, timeout=TIMEOUT_S, verify=NOBODY
+            base_url=self.base_url,
+            headers=headers,
+            timeout=TIMEOUT_S,
+            verify=NOBODY,
+            event_hooks={"response": [_require_promised]},
         ) as client:
             yield client
+
+
+async def _require_promised(answer: httpx2.Response) -> None:
+    """Fail the test that is answered with a status that the contract does not list there."""
+    request, status = answer.request, answer.status_code
+    assert lists(request.method, request.url.path, status), (
+        f"{request.method} {request.url.path} answers {status}, which openapi.yaml does not list"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import httpx2
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
@@ -163,7 +164,7 @@ def test_every_operation_has_a_name_of_its_own_and_the_answers_that_any_may_give
         (path, method)
         for path, method, operation in operations()
         if path.startswith("/v1/")
-        and not {"400", "401", "403", "421"} <= set(operation["responses"])
+        and not {"400", "401", "403", "421", "503"} <= set(operation["responses"])
     ]
 
     assert len(set(names)) == len(names)
@@ -178,6 +179,34 @@ def test_every_operation_that_takes_a_body_says_how_it_refuses_one() -> None:
     ]
 
     assert lacking == []
+
+
+async def test_every_query_parameter_that_is_taken_is_promised_and_no_other(api: Api) -> None:
+    """Who sends one that there is none of is told which there are."""
+    taken, promised = {}, {}
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(api), base_url="http://localhost"
+    ) as client:
+        for path, method, operation in operations():
+            if not path.startswith("/v1/"):
+                continue
+            there = re.sub(r"{approval_id}", "apr_1", re.sub(r"{(?!approval)\w+}", "one", path))
+            answer = await client.request(
+                method, f"{there}?nonsense=1", headers={"content-type": "application/json"}
+            )
+            named = answer.json()["detail"].partition("'nonsense'; there are: ")[2]
+            taken[method, path] = {name.partition("[")[0] for name in named.split(", ")} - {"none"}
+            promised[method, path] = _queried(path, operation)
+
+    assert taken == promised
+
+
+def _queried(path: str, operation: dict[str, Any]) -> set[str]:
+    """Return the names of the parameters that stand in a query."""
+    listed = [*CONTRACT["paths"][path].get("parameters", []), *operation.get("parameters", [])]
+    shared = CONTRACT["components"]["parameters"]
+    named = [shared[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in listed]
+    return {each["name"] for each in named if each["in"] == "query"}
 
 
 def test_every_part_of_the_contract_is_used() -> None:
