@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import httpx2
 import pytest
@@ -235,6 +235,27 @@ def test_an_event_is_promised_with_exactly_its_fields(name: str) -> None:
     assert SCHEMAS[name]["properties"]["type"] == {"const": name}
     assert set(promised["properties"]) == wire
     assert set(promised["required"]) == wire
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "values"),
+    [
+        (name, field, set(get_args(kind)))
+        for name, event in sorted(EVENTS.items())
+        for field, kind in get_type_hints(event).items()
+        if get_origin(kind) is Literal
+    ],
+)
+def test_a_field_that_has_one_of_some_words_is_promised_with_all_of_them(
+    name: str, field: str, values: set[str]
+) -> None:
+    data = SCHEMAS[name]["properties"]["data"]
+    data = SCHEMAS["Waiting"] if "$ref" in data else data
+    promised = data["properties"]["for" if field == "cause" else field]
+    if "$ref" in promised:
+        promised = SCHEMAS[promised["$ref"].rpartition("/")[2]]
+
+    assert set(promised["enum"]) == values
 
 
 def test_the_log_has_the_events_that_are_promised_and_a_stream_has_those_and_its_own() -> None:
