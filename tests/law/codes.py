@@ -14,6 +14,7 @@ from milepost.core.errors import MilepostError
 
 SOURCE = Path(milepost.__file__).parent
 _TABLES = {"_CODES", "_HTTP_CODES"}
+_IN_PROCESS = SOURCE / "agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,21 @@ def named_codes() -> dict[str, set[int | None]]:
             for named in _named(node, path, constants):
                 found[named.code].add(named.status)
     return found
+
+
+def failure_codes() -> set[str]:
+    """Return the codes that runs and calls are said to fail with, wherever a service says so."""
+    trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+    constants = {name: text for tree in trees.values() for name, text in _constants(tree)}
+    return {
+        text
+        for path, tree in trees.items()
+        if path.parent != _IN_PROCESS
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if node.func.id == "Failure" and node.args
+        for text in _texts(node.args[0], constants)
+    }
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:

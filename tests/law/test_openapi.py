@@ -67,7 +67,7 @@ from milepost.tools.declaration import ClientToolSpec
 from milepost.tools.http.declared import HttpToolSpec
 from milepost.wiring import process
 from tests.contract import CONTRACT
-from tests.law.codes import SOURCE, named_codes
+from tests.law.codes import SOURCE, failure_codes, named_codes
 
 SCHEMAS: dict[str, Any] = CONTRACT["components"]["schemas"]
 # These keep a command from its work, or stay between the parts of one: no problem and no log has
@@ -78,7 +78,6 @@ UNSEEN = {
     "cannot_bind",
     "collision",
     "demo_failed",
-    "denied",
     "database_in_use",
     "database_refused",
     "fenced",
@@ -281,6 +280,13 @@ def test_every_code_that_the_source_names_is_promised() -> None:
     promised = codes_of("ProblemCode").keys() | codes_of("FailureCode").keys()
 
     assert named_codes().keys() - promised == UNSEEN
+
+
+def test_every_code_that_a_failure_is_given_is_promised_as_one() -> None:
+    given = failure_codes()
+
+    assert given
+    assert given <= codes_of("FailureCode").keys()
 
 
 def test_every_code_that_is_promised_is_named_in_the_source() -> None:
