@@ -52,6 +52,17 @@ def failure_codes() -> set[str]:
     }
 
 
+def made_without_a_code(kind: str) -> list[str]:
+    """Return where errors of this class itself are made that keep its own code."""
+    return [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if node.func.id == kind and all(keyword.arg != "code" for keyword in node.keywords)
+    ]
+
+
 def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in tree.body:
         match node:

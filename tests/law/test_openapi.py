@@ -45,6 +45,7 @@ from milepost.api.webhooks import (
     WebhookSend,
 )
 from milepost.core.codec import EVENTS
+from milepost.core.errors import ConflictError, ForbiddenError, MilepostError, UnauthorizedError
 from milepost.core.spans import SpanKind, SpanStatus
 from milepost.core.webhooks import TYPES
 from milepost.live.hub import TextKind
@@ -67,7 +68,7 @@ from milepost.tools.declaration import ClientToolSpec
 from milepost.tools.http.declared import HttpToolSpec
 from milepost.wiring import process
 from tests.contract import CONTRACT
-from tests.law.codes import SOURCE, failure_codes, named_codes
+from tests.law.codes import SOURCE, failure_codes, made_without_a_code, named_codes
 
 SCHEMAS: dict[str, Any] = CONTRACT["components"]["schemas"]
 # These keep a command from its work, or stay between the parts of one: no problem and no log has
@@ -77,10 +78,12 @@ UNSEEN = {
     "api_error",
     "cannot_bind",
     "collision",
+    "conflict",
     "demo_failed",
     "database_in_use",
     "database_refused",
     "fenced",
+    "forbidden",
     "group_split",
     "inbox_moved",
     "invalid_tool",
@@ -90,6 +93,7 @@ UNSEEN = {
     "part_died",
     "run_not_completed",
     "secret_unreadable",
+    "unauthorized",
     "unknown_group",
     "unreachable",
     "weak_secret_key",
@@ -287,6 +291,14 @@ def test_every_code_that_a_failure_is_given_is_promised_as_one() -> None:
 
     assert given
     assert given <= codes_of("FailureCode").keys()
+
+
+@pytest.mark.parametrize("kind", [ConflictError, ForbiddenError, UnauthorizedError])
+def test_a_refusal_whose_own_code_says_nothing_is_made_with_one_that_does(
+    kind: type[MilepostError],
+) -> None:
+    assert kind.code in UNSEEN
+    assert made_without_a_code(kind.__name__) == []
 
 
 def test_every_code_that_is_promised_is_named_in_the_source() -> None:
