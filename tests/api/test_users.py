@@ -351,6 +351,29 @@ async def test_while_a_user_is_erased_runs_of_theirs_are_refused(desk: Desk) -> 
     assert [each["id"] for each in shown] == [erasure["id"]]
 
 
+async def test_while_a_user_is_erased_nothing_is_made_that_bears_the_name(desk: Desk) -> None:
+    desk.model.gate.clear()
+    run = await made(desk.client, "/v1/runs", {"agent": "clerk", "input": "Hi", "user": USER})
+    await desk.client.get(f"/v1/runs/{run['id']}/wait?timeout_s=1")
+    await desk.client.delete(f"/v1/users/{USER}")
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/batches": {"agent": "clerk", "items": [{"input": "Hi"}], "user": USER},
+        "/v1/budgets": a_budget(scope="user", scope_value=USER),
+        "/v1/keys": {"name": "theirs", "scopes": ["runs:read"], "subject": USER},
+        "/v1/memories": a_memory(scope="user", owner=USER),
+        "/v1/session_imports": {
+            "format": "milepost.session/1", "session": {"user": USER}, "runs": [],
+        },
+        "/v1/sessions": {"user": USER},
+    }  # fmt: skip
+
+    refusals = {
+        path: refusal(await desk.client.post(path, json=body)) for path, body in bodies.items()
+    }
+
+    assert refusals == dict.fromkeys(bodies, (409, "user_being_erased"))
+
+
 async def test_what_is_told_of_a_user_in_somebody_elses_session_goes_too(desk: Desk) -> None:
     model = "openai/m"
     teller = {

@@ -8,7 +8,7 @@ from sqlalchemy import Double, bindparam, exists, insert, select, update
 from sqlalchemy import delete as delete_from
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError
-from milepost.store import schema
+from milepost.store import erasures, schema
 from milepost.store.amounts import MEASURES, Bounds
 from milepost.store.dialect import number, text
 from milepost.store.listing import Query, paged, where_equal, where_labelled
@@ -140,7 +140,9 @@ _DELETE_COUNTERS = Statement(delete_from(schema.budget_counters).where(_counters
 
 
 def create(row: BudgetRow) -> Work[BudgetRow]:
-    """Keep a budget."""
+    """Keep a budget. Raises `UserBeingErasedError` if it is of such a user."""
+    if row.scope == "user":
+        yield from erasures.require_none(row.tenant, row.scope_value)
     yield _CREATE(
         budget_id=row.id,
         tenant=row.tenant,

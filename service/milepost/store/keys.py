@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, insert, select, update
 
 from milepost.core.errors import NotFoundError
-from milepost.store import schema
+from milepost.store import erasures, schema
 from milepost.store.dialect import now_ms, number, rows, rows_of, text
 from milepost.store.listing import Query, paged
 from milepost.store.records import Page
@@ -82,7 +82,8 @@ _REVOKE = Statement(
 
 
 def create(key: NewKey) -> Work[KeyRow]:
-    """Make a key known."""
+    """Make a key known. Raises `UserBeingErasedError` if it speaks for such a user."""
+    yield from erasures.require_none(key.tenant, key.subject)
     ((*row,),) = yield _CREATE(
         key_id=key.id,
         tenant=key.tenant,
