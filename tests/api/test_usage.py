@@ -5,12 +5,15 @@ from typing import Any
 
 import httpx2
 import pytest
+from jsonschema import Draft202012Validator
 
 from milepost.core.usage import Usage
-from milepost.store import queue
+from milepost.store import queue, usage
 from milepost.store.records import UsageRow
+from milepost.store.usage import Account, Taken
 from tests.api.asking import decide, ended, equipped, parked, started
 from tests.api.serving import KeyedService, Service, serving, settings_for
+from tests.contract import CONTRACT
 from tests.store.making import an_append
 from tests.stubs.directed_model import directed_model
 
@@ -80,6 +83,19 @@ async def test_all_usage_is_one_group_unless_it_is_grouped(client: httpx2.AsyncC
         "cost_usd_micros": 2_000_003,
         "cost_usd": "2.000003001",
     }
+
+
+async def test_what_is_of_no_run_is_of_no_agent_and_no_session_as_is_promised(
+    database_url: str,
+) -> None:
+    beside = Taken(Account("default", "ann"), "demo/vectors", SMALL, 1, NOON_MS)
+    async with serving(settings_for(database_url, slots=0)) as service, service.client() as client:
+        await service.app._parts.ports.store.write(usage.add([beside]))
+        [group] = await groups(client, "group_by=agent,session,model,user")
+
+    Draft202012Validator(CONTRACT["components"]["schemas"]["GroupKeys"]).validate(group)
+    assert (group["agent"], group["session"], group["runs"]) == (None, None, 0)
+    assert (group["model"], group["user"]) == ("demo/vectors", "ann")
 
 
 async def test_usage_is_grouped_by_several_things_at_once(client: httpx2.AsyncClient) -> None:
