@@ -13,6 +13,8 @@ class Proxy:
         self._target = (host, port)
         self._server: asyncio.Server | None = None
         self._passing: set[asyncio.Task[None]] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
         self.port = 0
 
     async def start(self) -> None:
@@ -29,6 +31,14 @@ class Proxy:
         if self._passing:
             await asyncio.wait(self._passing)
 
+    def still(self) -> None:
+        """Pass nothing any more, and tell nobody: connections stay, and new ones are taken."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """Pass on what came in meanwhile, and all that comes."""
+        self._flows.set()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -37,20 +47,20 @@ class Proxy:
             there_reader, there_writer = await asyncio.open_connection(*self._target)
             with suppress(asyncio.CancelledError, OSError):
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(_pass(reader, there_writer))
-                    tasks.create_task(_pass(there_reader, writer))
+                    tasks.create_task(self._pass(reader, there_writer))
+                    tasks.create_task(self._pass(there_reader, writer))
             there_writer.close()
         finally:
             writer.close()
             self._passing.discard(task)
 
-
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while piece := await reader.read(65_536):
-            writer.write(piece)
-            await writer.drain()
-    writer.close()
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(65_536):
+                await self._flows.wait()
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
 
 
 @asynccontextmanager

@@ -452,6 +452,20 @@ async def test_a_redis_that_dies_is_noticed_and_disturbs_nobody(
         await ear.reads("Hello")  # In this process all goes on.
 
 
+async def test_a_redis_that_falls_silent_is_noticed_and_found_again(
+    redis_url: str, run_id: str, there: Process
+) -> None:
+    """Its machine may be gone, or it stands still: no connection breaks."""
+    async with behind_proxy(redis_url, run_id) as (process, proxy), process.following() as ear:
+        proxy.still()
+        await down(process)
+        assert not process.link.alive
+        proxy.flow()
+        await up(process)
+
+        await asyncio.wait_for(heard_again(there, ear), TIMEOUT_S)
+
+
 async def test_whoever_comes_while_redis_is_away_does_not_wait(redis_url: str, run_id: str) -> None:
     async with behind_proxy(redis_url, run_id) as (process, proxy):
         await proxy.cut()

@@ -65,6 +65,7 @@ class RedisLink:
         self._retry_s = retry_s
         self._on_change = on_change
         self._answered: bool | None = None
+        self._hears = False
         self._seqs: dict[str, int] = {}
         self._bells: set[str] = set()
         self._texts: deque[tuple[str, LiveText, str, int]] = deque(maxlen=OUT_MAX)
@@ -186,19 +187,40 @@ class RedisLink:
     async def _receive(self) -> None:
         while True:
             try:
-                await self._subscribe()
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    await self._subscribe()
                 self._tell(alive=True)
                 self._note(None)
-                while True:
-                    message = await self._pubsub.get_message(timeout=None)
-                    if message:
-                        await self._heard(message)
+                await self._listen()
             except _LOST as error:
                 self._tell(alive=False)
                 self._note(error)
                 with suppress(*_LOST):
                     await self._pubsub.aclose()
             await asyncio.sleep(self._retry_s)
+
+    async def _listen(self) -> None:
+        """Hear what comes, until Redis leaves a ping unanswered: it may be gone without a word."""
+        hearing = asyncio.create_task(self._hear())
+        try:
+            while not hearing.done():
+                self._hears = False
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    await self._pubsub.ping()
+                await asyncio.wait({hearing}, timeout=ANSWER_S_MAX)
+                if not (self._hears or hearing.done()):
+                    raise TimeoutError(f"Redis has said nothing for {ANSWER_S_MAX:g} s")
+            await hearing
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear(self) -> None:
+        while True:
+            message = await self._pubsub.get_message(timeout=None)
+            self._hears = True
+            if message and message["type"] != "pong":
+                await self._heard(message)
 
     async def _subscribe(self) -> None:
         """Hear of all that is wanted: whoever comes in the meantime leaves it to this, too."""
