@@ -1,5 +1,6 @@
 """Approvals: one answer counts, everybody else is told, and the run hears it."""
 
+from dataclasses import replace
 from typing import Literal
 
 import orjson
@@ -295,14 +296,17 @@ async def test_a_decision_on_a_run_that_is_over_is_refused(store: Store) -> None
 
 
 async def test_what_a_run_takes_back_while_it_goes_on_is_open_no_more(store: Store) -> None:
-    """What was answered stays as it was answered."""
+    """What was answered stays as it was answered, and is read before anything is taken back."""
     claim = await held(store)
     skipped, answered = (an_approval(claim, id=f"apr_{name}") for name in ("skipped", "answered"))
     await store.append(an_append(claim, approvals=(skipped, answered)))
     await decide(store, answered, Decision("approve", "ann"))
 
     taken = (skipped.id, answered.id)
-    await store.append(an_append(claim, head=claim.head + 1, withdrawn=taken))
+    taking = an_append(claim, head=claim.head + 1, withdrawn=taken)
+    with pytest.raises(InboxMovedError):
+        await store.append(taking)
+    await store.append(replace(taking, inbox_seen=1))
 
     rows = [await store.read(approvals.find(TENANT, approval_id)) for approval_id in taken]
     assert [(row.status, row.version) for row in rows] == [("withdrawn", 2), ("approved", 2)]
