@@ -2,9 +2,17 @@
 
 from dataclasses import replace
 
-from milepost.core.agents import Limits, LoopDetection
+from milepost.core.agents import Compression, Limits, LoopDetection
 from milepost.core.decide import decide
-from milepost.core.effects import CallModel, CallTool, Effect, End, Record, ScreenInput
+from milepost.core.effects import (
+    CallModel,
+    CallTool,
+    CompressResult,
+    Effect,
+    End,
+    Record,
+    ScreenInput,
+)
 from milepost.core.events import (
     BudgetExceeded,
     Event,
@@ -23,6 +31,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallStarted,
+    ToolResultCompressed,
 )
 from milepost.core.messages import Image, Message
 from milepost.core.rulings import AnswerRule, Misfits, Rules, Run
@@ -232,6 +241,23 @@ def test_a_result_that_would_be_the_answer_is_none_where_more_was_said() -> None
     [end] = decided(requesting(running(), done))
     assert isinstance(end, End)
     assert isinstance(end.event, RunCompleted)
+
+
+def test_a_long_result_beside_it_is_made_shorter_where_the_model_goes_on_to_read_it() -> None:
+    rules = replace(allowing(), compression=Compression("test/small", threshold_chars=3))
+    long = ToolCallCompleted("call_1_1", "long", 3)
+    done = ToolCallCompleted("call_1_0", "goodbye", 3, terminal=True)
+    both = (running(), running(1), done, long)
+
+    [effect] = decided(requesting(*both, FASTER, calls=2), rules)
+    assert isinstance(effect, CompressResult)
+    assert effect.call.id == "call_1_1"
+    begun = (*both, FASTER, effect.opening)
+    assert decided(requesting(*begun, calls=2), rules) == []
+    short = ToolResultCompressed("call_1_1", "sh", 4, "test/small", USED)
+    assert decided(requesting(*begun, short, calls=2), rules) == [Record((StepCompleted(1),))]
+    [end] = decided(requesting(*both, calls=2), rules)
+    assert isinstance(end, End)
 
 
 def test_an_agent_that_only_chooses_chooses_anew() -> None:

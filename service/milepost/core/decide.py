@@ -175,14 +175,16 @@ def _begins(effect: Effect) -> bool:
 def _wind_down(state: State, rules: Rules, why: Failure, end: End | Record) -> tuple[Effect, ...]:
     """Bring the step to its `end`, once what has begun has come to its own.
 
-    What has not begun is skipped: a vendor refuses a conversation with a call left unanswered.
+    What has not begun is skipped: a vendor refuses a conversation with a call left unanswered. What
+    is through has to be made shorter still where a model goes on to read it.
     """
     calls = state.calls.values()
     skipped = [event for call in calls if call.status in _UNBEGUN for event in _skip(call, why)]
     if skipped:
         return (Record(tuple(skipped)),)
-    begun = (call for call in calls if call.status is not CallStatus.DONE)
-    if effects := tuple(effect for call in begun if (effect := decide_call(call, state, rules))):
+    goes_on = isinstance(end, Record)
+    left = (call for call in calls if goes_on or call.status is not CallStatus.DONE)
+    if effects := tuple(effect for call in left if (effect := decide_call(call, state, rules))):
         return effects
     return () if any(call.status in _IN_HAND for call in calls) else (end,)
 
