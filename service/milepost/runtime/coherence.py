@@ -4,20 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from milepost.core.effects import ScreenCall
-from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.events import Failure
 from milepost.core.guardrails import Coherence, looks_at
 from milepost.core.messages import Message
-from milepost.core.model import ModelRequest, Reply
-from milepost.core.usage import UNKNOWN, Usage
+from milepost.core.model import ModelRequest
+from milepost.core.usage import Usage
 from milepost.guardrails import coherence
 from milepost.guardrails.passage import Trigger
-from milepost.providers.assemble import Assembly
-from milepost.providers.closing import closing
-from milepost.runtime import notices
-from milepost.runtime.calls import priced, usage_of_failure
+from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
+from milepost.runtime.side_calls import Unanswered
 from milepost.runtime.spending import Spending
 from milepost.store.records import Claim
 
@@ -62,31 +59,17 @@ class CoherenceCheck:
                 return judged
 
     async def _asked(self, request: ModelRequest) -> Judged:
+        told = await side_calls.ask(self._wanted.model, request, self._means)
+        if isinstance(told, Unanswered):
+            return self._failed(told.error, told.usage)
         try:
-            reply = await self._reply(request)
-        except ProviderError as error:
-            return self._failed(error, usage_of_failure(error, spoken=False))
-        except InvalidError as error:
-            return self._failed(error, Usage())
-        except Exception as error:
-            return self._failed(error, UNKNOWN)
-        usage = priced(reply, self._means.pricing, self._wanted.model)
-        try:
-            said = coherence.answer(reply.text)
+            said = coherence.answer(told.reply.text)
         except coherence.UnreadableAnswerError as error:
-            return self._failed(error, usage)
+            return self._failed(error, told.usage)
         if said.coherent:
-            return Judged(usage=usage)
+            return Judged(usage=told.usage)
         refusal = Trigger(GUARDRAIL, "blocked", said.reason or "nobody asked for it")
-        return Judged(refusal, (refusal,), usage)
-
-    async def _reply(self, request: ModelRequest) -> Reply:
-        provider = self._means.providers.get(self._wanted.model.partition("/")[0])
-        assembly = Assembly()
-        async with closing(provider.stream(request)) as deltas:
-            async for delta in deltas:
-                assembly.feed(delta)
-        return assembly.reply()
+        return Judged(refusal, (refusal,), told.usage)
 
     def _request(self, effect: ScreenCall, said: Sequence[Message]) -> ModelRequest:
         tool = self._means.tools.get(effect.call.name)

@@ -4,18 +4,15 @@ from dataclasses import replace
 
 from milepost.core.agents import Compression
 from milepost.core.effects import CompressResult
-from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.events import Failure, ToolResultCompressed
 from milepost.core.json import clean_text
 from milepost.core.messages import Message
-from milepost.core.model import ModelRequest, Reply
-from milepost.core.usage import UNKNOWN, Usage
-from milepost.providers.assemble import Assembly
-from milepost.providers.closing import closing
-from milepost.runtime import notices
-from milepost.runtime.calls import priced, usage_of_failure
+from milepost.core.model import ModelRequest
+from milepost.core.usage import Usage
+from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
+from milepost.runtime.side_calls import Unanswered
 from milepost.runtime.spending import Spending
 from milepost.store.records import Claim
 
@@ -36,8 +33,7 @@ class Compressor:
     def __init__(self, wanted: Compression, claim: Claim, means: Means, spending: Spending) -> None:
         self._wanted = wanted
         self._claim = claim
-        self._providers = means.providers
-        self._pricing = means.pricing
+        self._means = means
         self._spending = spending
         self._complained = False
 
@@ -60,31 +56,17 @@ class Compressor:
     async def _summarized(
         self, effect: CompressResult, request: ModelRequest
     ) -> ToolResultCompressed:
-        try:
-            reply = await self._ask(effect, request)
-        except InvalidError as error:
-            return self._cut(effect, type(error).__name__, Usage())
-        except ProviderError as error:
-            usage = usage_of_failure(error, spoken=False)
-            return self._cut(effect, type(error).__name__, usage)
-        except Exception as error:
-            return self._cut(effect, type(error).__name__, UNKNOWN)
-        usage = priced(reply, self._pricing, effect.opening.model)
-        summary = clean_text(reply.text).strip()
-        if reply.finish_reason == "length":
+        told = await side_calls.ask(effect.opening.model, request, self._means)
+        if isinstance(told, Unanswered):
+            return self._cut(effect, type(told.error).__name__, told.usage)
+        usage = told.usage
+        summary = clean_text(told.reply.text).strip()
+        if told.reply.finish_reason == "length":
             return self._cut(effect, "the summary reached its bound", usage)
         if not summary:
             return self._cut(effect, "the summary was empty", usage)
         marked = f"[compressed from {effect.opening.chars} chars] {summary}"
         return _told(effect, marked, usage)
-
-    async def _ask(self, effect: CompressResult, request: ModelRequest) -> Reply:
-        provider = self._providers.get(effect.opening.model.partition("/")[0])
-        assembly = Assembly()
-        async with closing(provider.stream(request)) as deltas:
-            async for delta in deltas:
-                assembly.feed(delta)
-        return assembly.reply()
 
     def _request(self, effect: CompressResult) -> ModelRequest:
         tokens_max = self._wanted.threshold_chars // 4

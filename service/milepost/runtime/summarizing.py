@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.events import Failure, MemorySummarized, MemorySummarizing, MemoryTrimmed
 from milepost.core.messages import Message
-from milepost.core.model import ModelRequest, Reply
-from milepost.core.usage import UNKNOWN, Usage
+from milepost.core.model import ModelRequest
+from milepost.core.usage import Usage
 from milepost.memory.summary import TOKENS_MAX, asking, summary_in
-from milepost.providers.assemble import Assembly
-from milepost.providers.closing import closing
-from milepost.runtime import notices
-from milepost.runtime.calls import priced, usage_of_failure
+from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
+from milepost.runtime.side_calls import Unanswered
 from milepost.runtime.spending import Spending
 from milepost.store.records import Claim
 
@@ -57,17 +55,10 @@ async def summarized(
 
 
 async def _told(opening: MemorySummarizing, request: ModelRequest, means: Means) -> Trimming:
-    try:
-        reply = await _ask(opening.model, request, means)
-    except InvalidError as error:
-        return _untold(opening, Failure(error.code, str(error)), Usage())
-    except ProviderError as error:
-        usage = usage_of_failure(error, spoken=False)
-        return _untold(opening, Failure(error.code, str(error)), usage)
-    except Exception as error:
-        return _untold(opening, Failure("provider_error", type(error).__name__), UNKNOWN)
-    usage = priced(reply, means.pricing, opening.model)
-    content = summary_in(reply.text)
+    told = await side_calls.ask(opening.model, request, means)
+    if isinstance(told, Unanswered):
+        return _untold(opening, _failure(told.error), told.usage)
+    content, usage = summary_in(told.reply.text), told.usage
     if not content:
         return _untold(opening, Failure("provider_error", "the model said nothing"), usage)
     return MemorySummarized(
@@ -75,13 +66,10 @@ async def _told(opening: MemorySummarizing, request: ModelRequest, means: Means)
     )
 
 
-async def _ask(model: str, request: ModelRequest, means: Means) -> Reply:
-    provider = means.providers.get(model.partition("/")[0])
-    assembly = Assembly()
-    async with closing(provider.stream(request)) as deltas:
-        async for delta in deltas:
-            assembly.feed(delta)
-    return assembly.reply()
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, InvalidError | ProviderError):
+        return Failure(error.code, str(error))
+    return Failure("provider_error", type(error).__name__)
 
 
 def _untold(opening: MemorySummarizing, why: Failure, usage: Usage) -> MemoryTrimmed:
