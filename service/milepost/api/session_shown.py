@@ -6,6 +6,7 @@ import orjson
 
 from milepost.live.frames import rfc3339
 from milepost.runtime.conversation import Said
+from milepost.runtime.messages_shown import show_words
 from milepost.store.sessions import SessionRow
 
 
@@ -52,16 +53,5 @@ def _s(span_ms: int | None) -> int | None:
 
 
 def show_said(said: Said) -> dict[str, Any]:
-    """Return a message as clients read it; `tool_call_id` is what a tool's message answers."""
-    message = said.message
-    return {
-        "place": said.place,
-        "run_id": said.run_id,
-        "role": message.role,
-        "content": message.content,
-        "tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in message.calls
-        ],
-        "tool_call_id": message.call_id,
-    }
+    """Return a message as clients read it, and where it stands."""
+    return {"place": said.place, "run_id": said.run_id, **show_words(said.message)}

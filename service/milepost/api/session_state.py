@@ -12,11 +12,11 @@ from milepost.api.paging import allow, json_response, words
 from milepost.api.requests import caller
 from milepost.core.agents import Agent
 from milepost.core.errors import InvalidError, NotFoundError
-from milepost.core.messages import Message
 from milepost.core.window import Place
 from milepost.runtime.conversation import Conversation, Said
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
+from milepost.runtime.messages_shown import show_message
 from milepost.runtime.session_state import SessionState, Shown
 from milepost.store import agents, runs, sessions
 from milepost.store.records import Page, RunFilter
@@ -92,22 +92,9 @@ def _show(row: SessionRow, said: Said | None, shown: Shown) -> dict[str, Any]:
         "at": said.place if said else None,
         "run_id": said.run_id if said else None,
         "agent": {"name": agent.name, "version": agent.version} if agent else None,
-        "messages": [_show_message(message) for message in shown.messages],
+        "messages": [show_message(message) for message in shown.messages],
         "summary": shown.summary or None,
         "context": shown.context or None,
         "kept_from": shown.kept_from,
         "tokens_estimated": shown.tokens,
-    }
-
-
-def _show_message(message: Message) -> dict[str, Any]:
-    return {
-        "role": message.role,
-        "content": message.content,
-        "tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in message.calls
-        ],
-        "tool_call_id": message.call_id,
-        "images": [image.url for image in message.images],
     }

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from milepost.core.errors import NotFoundError
-from milepost.core.messages import Message
 from milepost.live.frames import rfc3339
 from milepost.runtime.conversation import Conversation, Said
+from milepost.runtime.messages_shown import show_message
 from milepost.runtime.session_spec import FORMAT
 from milepost.store import runs, session_past
 from milepost.store.records import Page
@@ -70,7 +70,7 @@ class SessionExport:
             "user": run.user,
             "metadata": orjson.loads(run.metadata),
             "ended_at": rfc3339(run.ended_ms) if run.ended_ms is not None else "",
-            "messages": [_message(each.message) for each in said],
+            "messages": [show_message(each.message) for each in said],
         }
 
 
@@ -82,19 +82,6 @@ def _terms(row: SessionRow) -> dict[str, Any]:
         "metadata": orjson.loads(row.metadata),
         "ttl_s": row.ttl_ms // 1000 if row.ttl_ms is not None else None,
         "keep_s": row.keep_ms // 1000 if row.keep_ms is not None else None,
-    }
-
-
-def _message(message: Message) -> dict[str, Any]:
-    return {
-        "role": message.role,
-        "content": message.content,
-        "tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in message.calls
-        ],
-        "tool_call_id": message.call_id,
-        "images": [image.url for image in message.images],
     }
 
 
