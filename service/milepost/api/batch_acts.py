@@ -41,8 +41,8 @@ class BatchActs:
 
     def delete(self, batch_id: str) -> Work[None]:
         """Erase one that is over."""
-        yield from batches.delete(self._tenant, batch_id)
-        yield from audit.add(self._act("batch.deleted", batch_id, {}))
+        act = self._act("batch.deleted", batch_id, {})
+        yield from audit.written_down(batches.delete(self._tenant, batch_id), act)
 
     def _act(self, action: str, batch_id: str, details: dict[str, Any]) -> AuditRow:
         return AuditRow(

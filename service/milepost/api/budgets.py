@@ -1,7 +1,7 @@
 """`/v1/budgets`: what a tenant allows itself, and how much of that is gone."""
 
 from dataclasses import replace
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import orjson
 from pydantic import Field, field_validator, model_validator
@@ -51,8 +51,6 @@ from milepost.store.work import Work
 BUDGETS_MAX = 100
 AMOUNT_MAX = 10**15
 WARN_AT = 0.8
-
-R = TypeVar("R")
 
 Amount = Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -209,8 +207,9 @@ class Budgets:
         row = await self._find(principal, request)
         require_match(request, row)
         expected = row.version if is_conditional(request) else None
+        work = budgets.delete(row.tenant, row.id, expected_version=expected)
         act = self._act("budget.deleted", principal, row)
-        await self._ports.store.write(_forgotten(row, expected, act))
+        await self._ports.store.write(audit.written_down(work, act))
         self._known.forget(principal.tenant)
         return Response(status_code=204)
 
@@ -246,7 +245,7 @@ class Budgets:
         changed = replace(row, **edit.bounds._asdict(), warn_at=edit.warn_at)
         act = self._act("budget.changed", principal, changed)
         work = budgets.change(row.tenant, row.id, edit, now_ms=now, expected_version=row.version)
-        return await self._ports.store.write(_written_down(work, act))
+        return await self._ports.store.write(audit.written_down(work, act))
 
     def _row(self, principal: Principal, body: BudgetCreate) -> BudgetRow:
         now = self._ports.clock()
@@ -293,16 +292,4 @@ def _kept(row: BudgetRow, act: AuditRow) -> Work[BudgetRow]:
             " one hold for each user, agent or session",
             code="too_many_budgets",
         )
-    return (yield from _written_down(budgets.create(row), act))
-
-
-def _forgotten(row: BudgetRow, expected: int | None, act: AuditRow) -> Work[None]:
-    work = budgets.delete(row.tenant, row.id, expected_version=expected)
-    yield from _written_down(work, act)
-
-
-def _written_down(work: Work[R], act: AuditRow) -> Work[R]:
-    """Do the work, and write down who did."""
-    done = yield from work
-    yield from audit.add(act)
-    return done
+    return (yield from audit.written_down(budgets.create(row), act))

@@ -1,7 +1,7 @@
 """`/v1/memories`: what was learned of conversations: to be read, corrected and forgotten."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import orjson
 from pydantic import Field, model_validator
@@ -51,8 +51,6 @@ from milepost.store.usage import Account
 from milepost.store.work import Work
 
 JSON, LINES = "application/json", "application/x-ndjson"
-
-R = TypeVar("R")
 
 Term = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX)]
 Content = Annotated[str, Field(min_length=1, max_length=CONTENT_CHARS_MAX)]
@@ -220,7 +218,7 @@ class Memories:
         expected = row.version if is_conditional(request) else None
         work = memories.delete(row.tenant, row.id, expected_version=expected)
         act = self._act("memory.deleted", principal, row.id, row.scope, row.kind)
-        await self._ports.store.write(_written_down(work, act))
+        await self._ports.store.write(audit.written_down(work, act))
         return Response(status_code=204)
 
     async def erase(self, request: Request) -> Response:
@@ -294,7 +292,7 @@ class Memories:
         now = self._ports.clock()
         work = memories.change(row, finding, now_ms=now, expected_version=row.version)
         act = self._act("memory.changed", principal, row.id, row.scope, row.kind)
-        return await self._ports.store.write(_written_down(work, act))
+        return await self._ports.store.write(audit.written_down(work, act))
 
     def _kept(self, principal: Principal, new: NewMemory) -> Work[MemoryRow]:
         yield from erasures.require_none(new.tenant, new.source.user)  # Before any row is held.
@@ -351,10 +349,3 @@ def _session_of(owner: Owner) -> str | None:
 
 def _line(shown: dict[str, Any]) -> bytes:
     return orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _written_down(work: Work[R], act: AuditRow) -> Work[R]:
-    """Do the work, and write down who did."""
-    done = yield from work
-    yield from audit.add(act)
-    return done

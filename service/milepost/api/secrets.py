@@ -80,7 +80,9 @@ class Secrets:
         principal = caller(request, "admin")
         name = request.path_params["name"]
         act = act_of(self._ports, principal, "secret.deleted", name, {})
-        await self._ports.store.write(_forgotten(principal.tenant, name, act))
+        await self._ports.store.write(
+            audit.written_down(secrets.delete(principal.tenant, name), act)
+        )
         return Response(status_code=204)
 
 
@@ -91,10 +93,4 @@ def _stored(tenant: str, name: str, sealed: str, act: AuditRow) -> Work[None]:
             f"there are {len(present)} secrets, and {SECRETS_MAX} may be; delete one first",
             code="too_many_secrets",
         )
-    yield from secrets.put(tenant, name, sealed, act.time_ms)
-    yield from audit.add(act)
-
-
-def _forgotten(tenant: str, name: str, act: AuditRow) -> Work[None]:
-    yield from secrets.delete(tenant, name)
-    yield from audit.add(act)
+    yield from audit.written_down(secrets.put(tenant, name, sealed, act.time_ms), act)

@@ -96,7 +96,8 @@ class ToolSources:
         principal = caller(request, "admin")
         row = await self._find(request, principal)
         act = self._act("tool_source.deleted", principal, row)
-        await self._ports.store.write(_forgotten(row, act))
+        work = tool_sources.delete(row.tenant, row.id)
+        await self._ports.store.write(audit.written_down(work, act))
         self._toolsets.forget(principal.tenant)
         return Response(status_code=204)
 
@@ -176,11 +177,4 @@ def _kept(row: ToolSourceRow, act: AuditRow) -> Work[ToolSourceRow]:
                     " otherwise",
                     code="tool_exists",
                 )
-    kept = yield from tool_sources.add(row)
-    yield from audit.add(act)
-    return kept
-
-
-def _forgotten(row: ToolSourceRow, act: AuditRow) -> Work[None]:
-    yield from tool_sources.delete(row.tenant, row.id)
-    yield from audit.add(act)
+    return (yield from audit.written_down(tool_sources.add(row), act))

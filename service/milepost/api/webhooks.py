@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import orjson
 from pydantic import Field
@@ -46,8 +46,6 @@ from milepost.tools.egress import EgressError, Guard
 WEBHOOKS_MAX = 50
 OVERLAP_S = 24 * 3_600
 OVERLAP_S_MAX = 7 * 24 * 3_600
-
-R = TypeVar("R")
 
 Url = Annotated[str, Field(min_length=1, max_length=2_000, pattern=r"^[^\x00-\x20\x7f]+$")]
 EventGlob = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z_.*]+$")]
@@ -176,7 +174,7 @@ class Webhooks:
         expected = row.version if is_conditional(request) else None
         work = webhooks.delete(row.tenant, row.id, expected_version=expected)
         act = self._act("webhook.deleted", principal, row)
-        await self._ports.store.write(_written_down(work, act))
+        await self._ports.store.write(audit.written_down(work, act))
         return Response(status_code=204)
 
     async def rotate(self, request: Request) -> Response:
@@ -200,7 +198,7 @@ class Webhooks:
             expected_version=row.version if is_conditional(request) else None,
         )
         act = self._act("webhook.secret_rotated", principal, row)
-        made = await store.write(once(wish, _written_down(work, act), find))
+        made = await store.write(once(wish, audit.written_down(work, act), find))
         return self._secretly(made, secret, 200)
 
     async def test(self, request: Request) -> Response:
@@ -286,7 +284,7 @@ class Webhooks:
             return row
         work = webhooks.change(row, edit, now_ms=self._ports.clock(), expected_version=row.version)
         act = self._act("webhook.changed", principal, replace(row, **asdict(edit)))
-        return await self._ports.store.write(_written_down(work, act))
+        return await self._ports.store.write(audit.written_down(work, act))
 
     def _row(self, principal: Principal, body: WebhookCreate, secret: str) -> WebhookRow:
         now, webhook_id = self._ports.clock(), self._ports.new_id("whk")
@@ -409,11 +407,4 @@ def _added(row: WebhookRow, act: AuditRow) -> Work[WebhookRow]:
             f"there are {len(present)} webhooks, and {WEBHOOKS_MAX} may be; delete one first",
             code="too_many_webhooks",
         )
-    return (yield from _written_down(webhooks.create(row), act))
-
-
-def _written_down(work: Work[R], act: AuditRow) -> Work[R]:
-    """Do the work, and write down who did."""
-    done = yield from work
-    yield from audit.add(act)
-    return done
+    return (yield from audit.written_down(webhooks.create(row), act))

@@ -1,6 +1,7 @@
 """The audit trail: who did what to what, written in the transaction that did it."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlalchemy import insert, select
 
@@ -10,7 +11,9 @@ from milepost.store.listing import Query, paged, where_between, where_equal
 from milepost.store.records import AuditRow, Page
 from milepost.store.work import Call, Statement, Work
 
-__all__ = ["AuditFilter", "AuditRow", "add", "adding", "search"]
+__all__ = ["AuditFilter", "AuditRow", "add", "adding", "search", "written_down"]
+
+T = TypeVar("T")
 
 _A = schema.audit.c
 
@@ -42,6 +45,13 @@ _ADD = Statement(
 def add(row: AuditRow) -> Work[None]:
     """Write an act down; `yield from` this in the work that does it."""
     yield adding(row)
+
+
+def written_down(work: Work[T], row: AuditRow) -> Work[T]:
+    """Do the work, and write down who did."""
+    done = yield from work
+    yield from add(row)
+    return done
 
 
 def adding(row: AuditRow) -> Call:
