@@ -5,6 +5,10 @@ from starlette.responses import Response
 
 from milepost.core.errors import InvalidError
 
+EVENTS = "text/event-stream"
+JSON = "application/json"
+LINES = "application/x-ndjson"
+
 
 def accepted(request: Request, *forms: str) -> str:
     """Return which of the forms `Accept` asks for; whoever takes anything gets the first."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from milepost.api.accepting import accepted, headers_of_a_stream
+from milepost.api.accepting import EVENTS, accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.approval_bodies import (
     ApprovalDecision,
@@ -23,6 +23,7 @@ from milepost.api.approval_feed import OVERLAP_MS, ApprovalFeeds
 from milepost.api.approval_stream import ApprovalTail
 from milepost.api.approvals_shown import showing, shown
 from milepost.api.bodies import read_body, read_optional
+from milepost.api.cursors import left_at
 from milepost.api.deciding import (
     UNKNOWN_ORIGIN,
     Deciding,
@@ -61,7 +62,6 @@ STATUSES = (
     "pending", "approved", "denied", "answered", "expired", "withdrawn", "superseded",
 )  # fmt: skip
 KINDS = ("call", "outcome")
-EVENTS = "text/event-stream"
 AGE_S_MAX = 10**9
 ON_LOOP_MAX = 200
 """How long a log may be that is read without letting others go on."""
@@ -122,8 +122,7 @@ class Approvals:
         principal = reader(request)
         wanted = await wanted_by(request, self._ports)
         media = accepted(request, EVENTS)
-        text = request.headers.get("last-event-id") or request.query_params.get("after")
-        seq = self._parsed(text)
+        seq = self._parsed(left_at(request))
         if request.method == "HEAD":
             return headers_of_a_stream(media)
         tail = ApprovalTail(self._ports.store, self._feeds, principal.tenant, wanted, seq)

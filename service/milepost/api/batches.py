@@ -11,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from milepost.api.accepting import accepted, headers_of_a_stream
+from milepost.api.accepting import EVENTS, JSON, LINES, accepted, headers_of_a_stream
 from milepost.api.batch_acts import BatchActs
 from milepost.api.batch_stream import BatchTail
 from milepost.api.batches_shown import show_batch, show_result
 from milepost.api.bodies import Body, read_optional
-from milepost.api.new_batches import JSON, LINES, NewBatches
+from milepost.api.cursors import left_at
+from milepost.api.new_batches import NewBatches
 from milepost.api.paging import (
     LIMIT_MAX,
     allow,
@@ -40,7 +41,6 @@ from milepost.store.batches import BatchFilter, BatchRow
 from milepost.store.records import Page
 
 STATUSES = ("running", "cancelling", "completed", "cancelled")
-EVENTS = "text/event-stream"
 
 _SEQ = re.compile(r"0|[1-9][0-9]{0,17}")
 _PLACE = re.compile(r"[0-9]{1,9}")
@@ -136,8 +136,7 @@ class Batches:
         allow(request, "after")
         row = await self._found(request)
         media = accepted(request, EVENTS)
-        text = request.headers.get("last-event-id") or request.query_params.get("after")
-        seq = _parse_seq(text)
+        seq = _parse_seq(left_at(request))
         if seq > row.seq:
             raise InvalidError(
                 f"state {seq} has not come yet; the batch is at {row.seq}", code="cursor_ahead"

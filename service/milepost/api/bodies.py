@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from milepost.api.accepting import JSON
 from milepost.api.problems import BodyError, FieldError
 from milepost.core.errors import InvalidError
 from milepost.core.json import INT_MAX, INT_MIN, UnencodableError, clean
@@ -104,7 +105,7 @@ async def read_json(request: Request) -> tuple[Any, bytes]:
 
     Only `application/json` is taken: it is what no foreign page can send without asking first.
     """
-    require_media(request, "application/json")
+    require_media(request, JSON)
     raw = await read_bytes(request)
     return loads(raw), raw
 
@@ -114,7 +115,7 @@ async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
     raw = await read_bytes(request)
     if not raw:
         return parse(kind, {}), raw
-    require_media(request, "application/json")
+    require_media(request, JSON)
     return parse(kind, loads(raw)), raw
 
 

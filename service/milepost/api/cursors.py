@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from starlette.requests import Request
+
 from milepost.core.errors import InvalidError
 
 _CURSOR = re.compile(r"(0|[1-9][0-9]{0,17})(?:~([A-Za-z0-9_]{1,64}):(0|[1-9][0-9]{0,17}))?")
@@ -15,6 +17,11 @@ class Cursor:
     seq: int = 0
     message_id: str | None = None
     offset: int = 0
+
+
+def left_at(request: Request) -> str | None:
+    """Return the id of the last frame that a client got: a browser says it in a header."""
+    return request.headers.get("last-event-id") or request.query_params.get("after")
 
 
 def parse_cursor(text: str | None) -> Cursor:

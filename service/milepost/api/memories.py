@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from milepost.api.accepting import accepted, headers_of_a_stream
+from milepost.api.accepting import JSON, LINES, accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
@@ -49,8 +49,6 @@ from milepost.store.memories import DELETE_MAX, MemoryFilter, MemoryRow, NewMemo
 from milepost.store.records import Page
 from milepost.store.usage import Account
 from milepost.store.work import Work
-
-JSON, LINES = "application/json", "application/x-ndjson"
 
 Term = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX)]
 Content = Annotated[str, Field(min_length=1, max_length=CONTENT_CHARS_MAX)]

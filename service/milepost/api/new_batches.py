@@ -7,6 +7,7 @@ import orjson
 from pydantic import Field, ValidationError
 from starlette.requests import Request
 
+from milepost.api.accepting import JSON, LINES
 from milepost.api.batch_acts import BatchActs
 from milepost.api.batch_items import ITEMS_MAX, Items
 from milepost.api.bodies import loads, parse, read_bytes, require_media
@@ -24,7 +25,6 @@ from milepost.store import agents, batches, idempotency
 from milepost.store.batches import BatchRow, NewBatch
 from milepost.store.idempotency import Asked
 
-JSON, LINES = "application/json", "application/x-ndjson"
 CONCURRENCY_MAX = 1_000
 CONCURRENCY_DEFAULT = 10
 PRIORITY_DEFAULT = -10

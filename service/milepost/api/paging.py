@@ -9,6 +9,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from milepost.api.accepting import JSON
 from milepost.core.errors import InvalidError
 from milepost.store.records import Page
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return JSON, encoded once."""
-    return Response(orjson.dumps(value), status, headers, "application/json")
+    return Response(orjson.dumps(value), status, headers, JSON)
 
 
 def allow(request: Request, *names: str) -> None:

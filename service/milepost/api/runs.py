@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from milepost.api.accepting import accepted, headers_of_a_stream
+from milepost.api.accepting import EVENTS, JSON, LINES, accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body, read_optional
-from milepost.api.cursors import Cursor, parse_cursor
+from milepost.api.cursors import Cursor, left_at, parse_cursor
 from milepost.api.event_types import wanted_types
 from milepost.api.log_pages import LogPages
 from milepost.api.new_runs import MadeRun, NewRuns, RunCreate
@@ -142,28 +142,25 @@ class Runs:
         """Show the run's log: as a stream, a JSON page, or NDJSON, as `Accept` says."""
         allow(request, "after", "types", "deltas", "partials", "until", "limit")
         row = await self._found(request)
-        text = request.headers.get("last-event-id") or request.query_params.get("after")
-        cursor = parse_cursor(text)
+        cursor = parse_cursor(left_at(request))
         head = await self._ports.store.read(log.head(row.tenant, row.id))
         if cursor.seq > head > 0:  # Behind no place in a log that is gone comes anything.
             raise InvalidError(
                 f"event {cursor.seq} is not written yet; the log ends at {head}",
                 code="cursor_ahead",
             )
-        media = accepted(request, "text/event-stream", "application/json", "application/x-ndjson")
-        if request.method == "HEAD" and media != "application/json":
+        media = accepted(request, EVENTS, JSON, LINES)
+        if media == JSON:
+            return await self._log_page(request, row, cursor)
+        if request.method == "HEAD":
             return headers_of_a_stream(media)
-        match media:
-            case "application/json":
-                return await self._log_page(request, row, cursor)
-            case "application/x-ndjson":
-                lines = self._log_lines(row, cursor, head, _selection(request))
-                return StreamingResponse(lines, media_type="application/x-ndjson")
-            case _:
-                if row.ended_ms is not None and cursor.seq >= head:
-                    return Response(status_code=204)
-                selection = await self._selected(request, row)
-                return self._stream(row.tenant, row.id, cursor, selection).response
+        if media == LINES:
+            lines = self._log_lines(row, cursor, head, _selection(request))
+            return StreamingResponse(lines, media_type=LINES)
+        if row.ended_ms is not None and cursor.seq >= head:
+            return Response(status_code=204)
+        selection = await self._selected(request, row)
+        return self._stream(row.tenant, row.id, cursor, selection).response
 
     async def wait(self, request: Request) -> Response:
         """Show the run once it has ended, or as it is when the time is up."""
@@ -246,7 +243,7 @@ class Runs:
             headers["Milepost-Steered"] = ", ".join(made.steered)
         if made.replayed:
             headers["Idempotency-Replayed"] = "true"
-        if body.stream or "text/event-stream" in request.headers.get("accept", ""):
+        if body.stream or EVENTS in request.headers.get("accept", ""):
             selection = Selection()
             if flag(request, "partials", default=False):
                 selection = await self._selected(request, await self._find(principal, run_id))

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from milepost.api.accepting import accepted, headers_of_a_stream
+from milepost.api.accepting import EVENTS, JSON, LINES, accepted, headers_of_a_stream
+from milepost.api.cursors import left_at
 from milepost.api.event_types import wanted_types
 from milepost.api.log_pages import LogPages
 from milepost.api.paging import allow, choice, flag, integer, json_response
@@ -40,26 +41,22 @@ class SessionEvents:
         """Show the logs of the session's runs: as a stream, a JSON page, or NDJSON."""
         allow(request, "after", "types", "deltas", "until", "limit")
         principal = caller(request, "runs:read")
-        text = request.headers.get("last-event-id") or request.query_params.get("after")
-        cursor = parse_session_cursor(text)
+        cursor = parse_session_cursor(left_at(request))
         session_id = request.path_params["session_id"]
         row = await self._ports.store.read(sessions.find(principal.tenant, session_id))
         start = await self._start(row, cursor)
         selection = _selection(request)
         until_idle = choice(request, "until", ("idle",)) == "idle"
-        media = accepted(request, "text/event-stream", "application/json", "application/x-ndjson")
-        if request.method == "HEAD" and media != "application/json":
+        media = accepted(request, EVENTS, JSON, LINES)
+        if media == JSON:
+            return await self._page(request, row, start, selection)
+        if request.method == "HEAD":
             return headers_of_a_stream(media)
-        match media:
-            case "application/json":
-                return await self._page(request, row, start, selection)
-            case "application/x-ndjson":
-                lines = self._lines(row, start, selection)
-                return StreamingResponse(lines, media_type="application/x-ndjson")
-            case _:
-                if until_idle and await self._is_idle(row, start):
-                    return Response(status_code=204)
-                return self._stream(row, start, selection, until_idle=until_idle)
+        if media == LINES:
+            return StreamingResponse(self._lines(row, start, selection), media_type=LINES)
+        if until_idle and await self._is_idle(row, start):
+            return Response(status_code=204)
+        return self._stream(row, start, selection, until_idle=until_idle)
 
     async def _start(self, row: SessionRow, cursor: SessionCursor) -> Start:
         """Return where the cursor is. Raises `InvalidError` if that is nowhere.

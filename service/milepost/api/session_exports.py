@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from milepost.api.accepting import JSON
 from milepost.api.bodies import loads, parse, read_bytes, require_media
 from milepost.api.conditions import etag
 from milepost.api.paging import allow, json_response
@@ -55,7 +56,7 @@ class SessionExports:
         name = f'attachment; filename="{row.id}.json"'
         return StreamingResponse(
             self._export.pieces(row),
-            media_type="application/json",
+            media_type=JSON,
             headers={"Content-Disposition": name, "ETag": etag(row)},
         )
 
@@ -63,7 +64,7 @@ class SessionExports:
         """Make a session out of what was exported, here or elsewhere."""
         allow(request)
         principal = caller(request, "runs:write")
-        require_media(request, "application/json")
+        require_media(request, JSON)
         raw = await read_bytes(request, IMPORT_BYTES_MAX)
         spec = await _looked_through(raw, partial(_spec, raw))
         terms = spec.session

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from milepost.api.accepting import headers_of_a_stream
+from milepost.api.accepting import LINES, headers_of_a_stream
 from milepost.api.access import Access
 from milepost.api.acts import act_of
 from milepost.api.erasures_shown import show_erasure
@@ -22,7 +22,6 @@ from milepost.runtime.journal import Ports
 from milepost.store import erasures
 from milepost.store.erasures import NewErasure
 
-NDJSON = "application/x-ndjson"
 USER_CHARS_MAX = 200
 
 
@@ -50,9 +49,9 @@ class Users:
         principal = caller(request, "admin")
         user = _user(request)
         if request.method == "HEAD":
-            return headers_of_a_stream(NDJSON)
+            return headers_of_a_stream(LINES)
         export = Export(self._ports.store, principal.tenant, user)
-        return StreamingResponse(_lines(export), media_type=NDJSON)
+        return StreamingResponse(_lines(export), media_type=LINES)
 
     async def erase(self, request: Request) -> Response:
         """Begin to erase all that there is of a user; nothing new of theirs is taken meanwhile."""
