@@ -44,7 +44,7 @@ from milepost.api.paging import (
 )
 from milepost.api.problems import problem_body
 from milepost.api.replays import Made, asked, keeping
-from milepost.api.requests import caller, principal_of
+from milepost.api.requests import approvals_reader, caller, principal_of
 from milepost.api.stream import Streams, TailResponse
 from milepost.core.approvers import Approver
 from milepost.core.errors import InvalidError, MilepostError
@@ -100,7 +100,7 @@ class Approvals:
     async def search(self, request: Request) -> Response:
         """List approvals, the newest first; `status=pending` is the inbox."""
         allow(request, "limit", "after", "order", "status", "older_than_s", *FILTERS)
-        principal = reader(request)
+        principal = approvals_reader(request)
         wanted = replace(
             await wanted_by(request, self._ports), status=choice(request, "status", STATUSES)
         )
@@ -119,7 +119,7 @@ class Approvals:
     async def follow(self, request: Request) -> Response:
         """Stream what waits and then what changes, or what changed since an earlier stream."""
         allow(request, "after", *FILTERS)
-        principal = reader(request)
+        principal = approvals_reader(request)
         wanted = await wanted_by(request, self._ports)
         media = accepted(request, EVENTS)
         seq = self._parsed(left_at(request))
@@ -145,7 +145,7 @@ class Approvals:
     async def get(self, request: Request) -> Response:
         """Show one approval, with what was said before it, and what the caller may answer."""
         allow(request)
-        principal = reader(request)
+        principal = approvals_reader(request)
         row = await self._ports.store.read(
             approvals.find(principal.tenant, request.path_params["approval_id"])
         )
@@ -269,14 +269,6 @@ def _told(request: Request, named: NamedDecision, error: MilepostError) -> dict[
         instance=f"/v1/approvals/{named.approval_id}/decision",
         request_id=request.scope["state"]["request_id"],
     )
-
-
-def reader(request: Request) -> Principal:
-    """Return who reads: whoever decides may, and whoever reads runs."""
-    principal = principal_of(request)
-    if "approvals:decide" not in principal.scopes:
-        principal.require("runs:read")
-    return principal
 
 
 async def known_approver(ports: Ports, principal: Principal) -> Approver:

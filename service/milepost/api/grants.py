@@ -6,10 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.paging import allow, choice, json_response, listed, page, words
-from milepost.api.requests import caller, principal_of
+from milepost.api.requests import approvals_reader, caller
 from milepost.live.frames import rfc3339
 from milepost.runtime.journal import Ports
 from milepost.runtime.tenant_policies import TenantPolicies
@@ -38,7 +37,7 @@ class Grants:
     async def search(self, request: Request) -> Response:
         """List grants, the newest first."""
         allow(request, "limit", "after", "order", "session_id", "tool", "active")
-        principal = _reader(request)
+        principal = approvals_reader(request)
         active = choice(request, "active", ("true", "false"))
         wanted = GrantFilter(
             session_id=words(request, "session_id"),
@@ -53,7 +52,7 @@ class Grants:
     async def get(self, request: Request) -> Response:
         """Show one grant."""
         allow(request)
-        principal = _reader(request)
+        principal = approvals_reader(request)
         grant_id = request.path_params["grant_id"]
         row = await self._ports.store.read(grants.find(principal.tenant, grant_id))
         return json_response(show_grant(row, self._ports.clock()))
@@ -67,14 +66,6 @@ class Grants:
         row = await self._ports.store.write(_revoked(act))
         self._known.forget(principal.tenant)
         return json_response(show_grant(row, now))
-
-
-def _reader(request: Request) -> Principal:
-    """Return who reads: whoever decides may, and whoever reads runs."""
-    principal = principal_of(request)
-    if "approvals:decide" not in principal.scopes:
-        principal.require("runs:read")
-    return principal
 
 
 def _revoked(act: AuditRow) -> Work[GrantRow]:

@@ -27,6 +27,14 @@ def caller(request: Request, scope: Scope) -> Principal:
     return principal
 
 
+def approvals_reader(request: Request) -> Principal:
+    """Return who reads of approvals: whoever decides may, and whoever reads runs."""
+    principal = principal_of(request)
+    if "approvals:decide" not in principal.scopes:
+        principal.require("runs:read")
+    return principal
+
+
 def trace_of(request: Request) -> TraceContext | None:
     """Return where the caller stands in its trace, if it says so, and says it once.
 

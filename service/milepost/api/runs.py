@@ -33,7 +33,7 @@ from milepost.api.paging import (
 )
 from milepost.api.partials import is_structured
 from milepost.api.replays import Made, asked, once
-from milepost.api.requests import principal_of
+from milepost.api.requests import caller
 from milepost.api.runs_shown import STATUSES, show_log_entry, show_run
 from milepost.api.stream import Selection, Streams, Tail, TailResponse
 from milepost.api.tool_usage_shown import show_tool_group
@@ -93,8 +93,7 @@ class Runs:
         # What does not fit is refused before anything is queued.
         flag(request, "partials", default=False)
         wait_s(request)
-        principal = principal_of(request)
-        principal.require("runs:write")
+        principal = caller(request, "runs:write")
         body, raw = await read_body(request, RunCreate)
         run_id, hub = self._ports.new_id("run"), self._ports.hub
         with ExitStack() as held:
@@ -116,8 +115,7 @@ class Runs:
             request, "limit", "after", "order", "status", "agent", "session_id", "user",
             "created_after", "created_before", "metadata", "parent_run_id", "forked_from",
         )  # fmt: skip
-        principal = principal_of(request)
-        principal.require("runs:read")
+        principal = caller(request, "runs:read")
         wanted = RunFilter(
             parent_run_id=words(request, "parent_run_id"),
             forked_from=words(request, "forked_from"),
@@ -175,8 +173,7 @@ class Runs:
     async def cancel(self, request: Request) -> Response:
         """End a run, wherever it is. A run that is over stays as it is."""
         allow(request)
-        principal = principal_of(request)
-        principal.require("runs:write")
+        principal = caller(request, "runs:write")
         body, raw = await read_optional(request, RunCancel)
         run_id = request.path_params["run_id"]
         wish = asked(request, raw, run_id, self._ports.clock())
@@ -188,8 +185,7 @@ class Runs:
     async def retry(self, request: Request) -> Response:
         """Send a run on that waits for an operator, since it had crashed its workers."""
         allow(request)
-        principal = principal_of(request)
-        principal.require("runs:write")
+        principal = caller(request, "runs:write")
         _, raw = await read_optional(request, RunRetry)
         run_id, now = request.path_params["run_id"], self._ports.clock()
         letter = Letter("retry", orjson.dumps({"by": principal.name}).decode(), "retry", now)
@@ -205,8 +201,7 @@ class Runs:
     async def trace(self, request: Request) -> Response:
         """Show the run's trace, as `/v1/traces/{run_id}` does."""
         allow(request, "type", "status")
-        principal = principal_of(request)
-        principal.require("runs:read")
+        principal = caller(request, "runs:read")
         wanted = spans_wanted(request)
         trace = whole_trace(principal.tenant, request.path_params["run_id"], wanted)
         return json_response(await self._ports.store.read(trace))
@@ -222,9 +217,7 @@ class Runs:
         return json_response({"run_id": row.id, **usage_shown(total), "tools": tools})
 
     async def _found(self, request: Request) -> RunRow:
-        principal = principal_of(request)
-        principal.require("runs:read")
-        return await self._find(principal, request.path_params["run_id"])
+        return await self._find(caller(request, "runs:read"), request.path_params["run_id"])
 
     async def _find(self, principal: Principal, run_id: str) -> RunRow:
         return await self._ports.store.read(runs.find(principal.tenant, run_id))
