@@ -17,7 +17,6 @@ from milepost.api.conditions import amend, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.replays import asked, keeping
 from milepost.api.requests import caller
-from milepost.core.errors import NotFoundError
 from milepost.core.messages import ToolCall
 from milepost.core.rulings import Ask, Count, Refuse, Reject, Ruling, Run
 from milepost.live.frames import rfc3339
@@ -30,6 +29,7 @@ from milepost.runtime.stored_rates import StoredRates
 from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.store import agents, audit, policies, sessions
 from milepost.store.audit import AuditRow
+from milepost.store.missing import session_not_found
 from milepost.store.policies import TENANT, PolicyRow
 from milepost.store.work import Work
 
@@ -158,7 +158,7 @@ class Policies:
         if scope != TENANT:
             await self._ports.store.read(sessions.find(principal.tenant, scope))
         elif "session_id" in request.path_params:
-            raise NotFoundError(f"there is no session {scope}", code="session_not_found")
+            raise session_not_found(scope)
         return await self._ports.store.read(policies.get(principal.tenant, scope))
 
     def _act(self, principal: Principal, row: PolicyRow, said: str) -> AuditRow:

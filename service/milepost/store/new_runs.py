@@ -21,6 +21,7 @@ from milepost.store.dialect import (
 )
 from milepost.store.entries import ENTRIES, NAMES, entry_row
 from milepost.store.idempotency import Asked
+from milepost.store.missing import run_not_found
 from milepost.store.records import Entry, NewRun
 from milepost.store.work import Call, Rows, Statement, Work
 
@@ -346,16 +347,6 @@ def _join(
         elif run.session_id in archived:
             outcomes[run.id] = _session_archived(run.session_id)
     return places
-
-
-def run_not_found(run_id: str) -> NotFoundError:
-    """Return the error for a run that is not there, or not this tenant's."""
-    return NotFoundError(f"there is no run {run_id}", code="run_not_found")
-
-
-def session_not_found(session_id: str) -> NotFoundError:
-    """Return the error for a session that is not there, or not this tenant's."""
-    return NotFoundError(f"there is no session {session_id}", code="session_not_found")
 
 
 def _not_joinable(session_id: str) -> NotFoundError:

@@ -6,7 +6,7 @@ from milepost.core.errors import ConflictError
 from milepost.core.window import Place
 from milepost.store import schema
 from milepost.store.dialect import insert_new, number, text
-from milepost.store.new_runs import session_not_found
+from milepost.store.missing import session_not_found
 from milepost.store.session_past import PINS_MAX
 from milepost.store.work import Statement, Work
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, exists, func, select, update
 
-from milepost.core.errors import NotFoundError
 from milepost.store import new_runs, schema
 from milepost.store.dialect import now_ms, number, text, word
+from milepost.store.missing import run_not_found
 from milepost.store.records import NewRun
 from milepost.store.work import Statement, Work
 
@@ -93,7 +93,7 @@ def read(tenant: str, run_id: str) -> Work[Read]:
     """Return the run that is read; raise `NotFoundError` if it is gone by now."""
     found = yield _READ(tenant=tenant, run_id=run_id)
     if not found:
-        raise NotFoundError(f"there is no run {run_id}", code="run_not_found")
+        raise run_not_found(run_id)
     return Read(*found[0])
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import case, func, insert, null, or_, select, true, update
 
-from milepost.core.errors import ConflictError, NotFoundError
+from milepost.core.errors import ConflictError
 from milepost.core.spans import Span
 from milepost.store import lines, log, outbox, schema
 from milepost.store.dialect import (
@@ -20,6 +20,7 @@ from milepost.store.dialect import (
 )
 from milepost.store.entries import ENTRIES, NAMES, entry_row
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
+from milepost.store.missing import run_not_found
 from milepost.store.records import Entry, NewRun, Page, RunFilter, UsageRow
 from milepost.store.work import Statement, Work
 
@@ -110,7 +111,7 @@ def find(tenant: str, run_id: str) -> Work[RunRow]:
     """Return the run; raise `NotFoundError` if the tenant has none such."""
     found = yield _FIND(tenant=tenant, run_id=run_id)
     if not found:
-        raise NotFoundError(f"there is no run {run_id}", code="run_not_found")
+        raise run_not_found(run_id)
     return RunRow(*found[0])
 
 

@@ -10,7 +10,7 @@ from milepost.core.errors import ConflictError
 from milepost.store import belongings, children, conversations, erasures, log, schema
 from milepost.store.dialect import among, number, rows, rows_of, text, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
-from milepost.store.new_runs import session_not_found
+from milepost.store.missing import session_not_found
 from milepost.store.records import Page
 from milepost.store.work import Rows, Statement, Work
 

@@ -2,9 +2,9 @@
 
 from sqlalchemy import select
 
-from milepost.core.errors import NotFoundError
 from milepost.store import log, schema
 from milepost.store.dialect import number, text, words
+from milepost.store.missing import run_not_found
 from milepost.store.records import InboxMessage, LogEntry
 from milepost.store.work import Statement, Work
 
@@ -77,7 +77,7 @@ def locked(tenant: str, run_id: str) -> Work[tuple[list[LogEntry], list[InboxMes
     Raises `NotFoundError` if the tenant has no such run.
     """
     if not (yield _LOCK(tenant=tenant, run_id=run_id)):
-        raise NotFoundError(f"there is no run {run_id}", code="run_not_found")
+        raise run_not_found(run_id)
     _, letters = yield from log.inbox(tenant, run_id, 0)
     found = yield _READ(tenant=tenant, run_id=run_id)
     return [LogEntry(*row) for row in found], letters
