@@ -15,16 +15,11 @@ from milepost.providers.circuits import (
     Tolerance,
 )
 from milepost.providers.redis_asking import Asking
+from milepost.providers.redis_clock import NOW, time_for
 
 CIRCUIT_PREFIX = "milepost:circuit:"
 
-# The server's clock is the one that all processes share; ARGV[1] is another one's, or empty.
-_NOW = """
-local now = tonumber(ARGV[1])
-if not now then
-  local time = redis.call('time')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
+_NUMBER = """
 local function number(field) return tonumber(redis.call('hget', KEYS[1], field) or '') end
 """
 # cooldown, token, longest wait for a probe -> wait in ms, 1 for a probe
@@ -82,14 +77,14 @@ class RedisCircuits:
         tolerance = tolerance or Tolerance()
         self._max_failures = tolerance.max_failures
         self._cooldown_ms = round(tolerance.cooldown_s * 1000)
-        self._enter = redis.register_script(_NOW + _ENTER)
-        self._fail = redis.register_script(_NOW + _FAIL)
+        self._enter = redis.register_script(NOW + _NUMBER + _ENTER)
+        self._fail = redis.register_script(NOW + _NUMBER + _FAIL)
         self._leave = redis.register_script(_LEAVE)
 
     async def enter(self, name: str) -> Entry:
         """Return the leave to ask, or how long to wait for it."""
         token = self._new_token()
-        args = [self._now(), self._cooldown_ms, token, round(PROBE_WAIT_S * 1000)]
+        args = [time_for(self._now_ms), self._cooldown_ms, token, round(PROBE_WAIT_S * 1000)]
         try:
             answer = await self._asking.ask(partial(self._enter, [CIRCUIT_PREFIX + name], args))
         except asyncio.CancelledError:
@@ -110,7 +105,7 @@ class RedisCircuits:
     async def fail(self, name: str) -> None:
         """Count a failure; open the circuit if it was the last allowed, or the probe's."""
         forget_ms = self._cooldown_ms + round(FORGET_S * 1000)
-        args = [self._now(), self._cooldown_ms, self._max_failures, forget_ms]
+        args = [time_for(self._now_ms), self._cooldown_ms, self._max_failures, forget_ms]
         answer = await self._asking.ask(partial(self._fail, [CIRCUIT_PREFIX + name], args))
         if answer is None:
             await self._local.fail(name)
@@ -123,6 +118,3 @@ class RedisCircuits:
         answer = await self._asking.ask(partial(self._leave, [CIRCUIT_PREFIX + name], args))
         if answer is None:
             await self._local.leave(name, entry)
-
-    def _now(self) -> int | str:
-        return "" if self._now_ms is None else self._now_ms()

@@ -6,18 +6,14 @@ from functools import partial
 from redis.asyncio import Redis
 
 from milepost.providers.redis_asking import Asking
+from milepost.providers.redis_clock import NOW, time_for
 from milepost.providers.windows import WINDOW_S, Quota, Taken, Windows, bounded
 
 WINDOW_PREFIX = "milepost:window:"
 
-# KEYS: requests, tokens. ARGV: a clock or empty, the window in seconds, then an amount and a limit
+# KEYS: requests, tokens. ARGV: the time, the window in seconds, then an amount and a limit
 # for each key, whose limit is empty where there is none. Answers a wait in ms and the second.
 _TAKE = """
-local now = tonumber(ARGV[1])
-if not now then
-  local time = redis.call('time')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
 local second = math.floor(now / 1000)
 local window = tonumber(ARGV[2])
 
@@ -84,16 +80,16 @@ class RedisWindows:
         self._asking = asking
         self._local = local
         self._now_ms = now_ms
-        self._take = redis.register_script(_TAKE)
+        self._take = redis.register_script(NOW + _TAKE)
         self._correct = redis.register_script(_CORRECT)
 
     async def take(self, name: str, quota: Quota, tokens: int) -> Taken:
         """Take one request and so many tokens, or say when to come back."""
-        now: int | str = "" if self._now_ms is None else self._now_ms()
         tokens = bounded(tokens, quota)
         limits = [1, _or_empty(quota.requests), tokens, _or_empty(quota.tokens)]
+        args = [time_for(self._now_ms), WINDOW_S, *limits]
         keys = [_requests_key(name), _tokens_key(name)]
-        answer = await self._asking.ask(partial(self._take, keys, [now, WINDOW_S, *limits]))
+        answer = await self._asking.ask(partial(self._take, keys, args))
         if answer is None:
             return await self._local.take(name, quota, tokens)
         wait_ms, second = answer
