@@ -21,17 +21,8 @@ _parent = (_S.id == text("parent_id")) & (_S.tenant == text("tenant"))
 _PARENT = Statement(select(_S.forked_from, _S.forked_turn, _S.forked_index).where(_parent))
 _CREATE = Statement(
     insert(schema.sessions).values(
-        id=text("session_id"),
-        tenant=text("tenant"),
-        user_id=text("user_id"),
-        title=text("title"),
-        metadata=text("metadata"),
+        **sessions.BEGINNING,
         turns=number("turn"),
-        created_ms=number("now_ms"),
-        updated_ms=number("now_ms"),
-        ttl_ms=number("ttl_ms"),
-        expires_ms=number("now_ms") + number("ttl_ms"),
-        keep_ms=number("keep_ms"),
         forked_from=text("parent_id"),
         forked_turn=number("turn"),
         forked_index=number("index"),
@@ -49,14 +40,7 @@ def fork(session: NewSession, parent_id: str, at: Place | None) -> Work[SessionR
     yield from sessions.hold(session.tenant, parent_id)
     yield from _require_room(session.tenant, parent_id)
     yield _CREATE(
-        session_id=session.id,
-        tenant=session.tenant,
-        user_id=session.user,
-        title=session.title,
-        metadata=session.metadata,
-        now_ms=session.created_ms,
-        ttl_ms=session.ttl_ms,
-        keep_ms=session.keep_ms,
+        **sessions.beginning_of(session),
         parent_id=parent_id,
         turn=at.turn if at else 0,
         index=at.at if at else None,

@@ -57,18 +57,9 @@ class Imported:
 _S = schema.sessions.c
 _ADD_SESSION = Statement(
     insert(schema.sessions).values(
-        id=text("session_id"),
-        tenant=text("tenant"),
-        user_id=text("user_id"),
-        title=text("title"),
-        metadata=text("metadata"),
+        **sessions.BEGINNING,
         turns=number("turns"),
         arrivals=number("arrivals"),
-        created_ms=number("now_ms"),
-        updated_ms=number("now_ms"),
-        ttl_ms=number("ttl_ms"),
-        expires_ms=number("now_ms") + number("ttl_ms"),
-        keep_ms=number("keep_ms"),
     )
 )
 _runs = rows(
@@ -160,14 +151,9 @@ def create(imported: Imported) -> Work[SessionRow]:
     last = imported.runs[-1] if imported.runs else None
     yield (
         _ADD_SESSION(
-            **named,
-            user_id=session.user,
-            title=session.title,
-            metadata=session.metadata,
+            **sessions.beginning_of(session),
             turns=last.turn if last else 0,
             arrivals=len(imported.runs),
-            ttl_ms=session.ttl_ms,
-            keep_ms=session.keep_ms,
         ),
         _ADD_RUNS(**named, imported=_run_rows(imported.runs)),
         _ADD_EVENTS(first=_event_rows(session.tenant, imported.runs)),

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 
 from milepost.core.errors import ConflictError
 from milepost.store import belongings, children, conversations, erasures, log, schema
@@ -136,20 +136,21 @@ _COLUMNS = (
     _S.updated_ms, _S.archived_ms, _S.ttl_ms, _S.expires_ms, _S.keep_ms, _S.forked_from,
     _S.forked_turn, _S.forked_index, _S.kind,
 )  # fmt: skip
-_CREATE = Statement(
-    insert(schema.sessions).values(
-        id=text("session_id"),
-        tenant=text("tenant"),
-        user_id=text("user_id"),
-        title=text("title"),
-        metadata=text("metadata"),
-        created_ms=number("now_ms"),
-        updated_ms=number("now_ms"),
-        ttl_ms=number("ttl_ms"),
-        expires_ms=number("now_ms") + number("ttl_ms"),
-        keep_ms=number("keep_ms"),
-    )
-)
+BEGINNING: Mapping[str, ColumnElement[Any]] = {
+    "id": text("session_id"),
+    "tenant": text("tenant"),
+    "user_id": text("user_id"),
+    "title": text("title"),
+    "metadata": text("metadata"),
+    "created_ms": number("now_ms"),
+    "updated_ms": number("now_ms"),
+    "ttl_ms": number("ttl_ms"),
+    "expires_ms": number("now_ms") + number("ttl_ms"),
+    "keep_ms": number("keep_ms"),
+}
+"""What the row of every session begins with, however it came to be; `beginning_of` binds it."""
+
+_CREATE = Statement(insert(schema.sessions).values(**BEGINNING))
 _one = (_S.id == text("session_id")) & (_S.tenant == text("tenant"))
 _FIND = Statement(select(*_COLUMNS).where(_one))
 _LOCK = Statement(select(_S.version).where(_one).with_for_update())
@@ -204,19 +205,24 @@ _UNDER_WAY = Statement(
 )
 
 
+def beginning_of(session: NewSession) -> dict[str, str | int | None]:
+    """Return what the parameters of `BEGINNING` are for this session."""
+    return {
+        "session_id": session.id,
+        "tenant": session.tenant,
+        "user_id": session.user,
+        "title": session.title,
+        "metadata": session.metadata,
+        "now_ms": session.created_ms,
+        "ttl_ms": session.ttl_ms,
+        "keep_ms": session.keep_ms,
+    }
+
+
 def create(session: NewSession) -> Work[SessionRow]:
     """Begin a conversation."""
     yield from erasures.require_none(session.tenant, session.user)
-    yield _CREATE(
-        session_id=session.id,
-        tenant=session.tenant,
-        user_id=session.user,
-        title=session.title,
-        metadata=session.metadata,
-        now_ms=session.created_ms,
-        ttl_ms=session.ttl_ms,
-        keep_ms=session.keep_ms,
-    )
+    yield _CREATE(**beginning_of(session))
     return (yield from find(session.tenant, session.id))
 
 
