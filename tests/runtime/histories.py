@@ -8,7 +8,7 @@ from milepost.core.codec import decode, encode
 from milepost.core.events import Event, InputMessage, RunQueued, RunStarted
 from milepost.core.rulings import Rules
 from milepost.runtime.forking import Forking
-from milepost.runtime.replay import Logged
+from milepost.runtime.logged import Logged
 from milepost.runtime.settle import Settling
 from milepost.tools import preview
 from tests.core.world import CLAIM, CLERK, DEADLINE_MS, VARIANTS, World

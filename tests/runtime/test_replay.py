@@ -17,12 +17,11 @@ from milepost.core.messages import ToolCall
 from milepost.core.policy import NOBODY_COUNTED
 from milepost.core.rulings import Ask, Counts, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.state import State
+from milepost.runtime.logged import Logged, logged
 from milepost.runtime.replay import (
     Divergence,
-    Logged,
     Replayed,
     definition_changes,
-    logged,
     replay,
     tools_called,
 )

@@ -32,7 +32,7 @@ from milepost.runtime.claims import claim_of
 from milepost.runtime.forking import Forking, forking
 from milepost.runtime.history import History
 from milepost.runtime.journal import Ports
-from milepost.runtime.replay import Logged, logged
+from milepost.runtime.logged import Logged, logged
 from milepost.store import idempotency, runs, sessions
 from milepost.store.records import Entry, Fork, NewRun
 from milepost.store.runs import RunRow

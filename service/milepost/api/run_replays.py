@@ -25,12 +25,12 @@ from milepost.providers.pricing import Pricing
 from milepost.runtime.claims import claim_of
 from milepost.runtime.journal import Ports
 from milepost.runtime.judging import Judging
+from milepost.runtime.logged import logged
 from milepost.runtime.permits import Identity
 from milepost.runtime.replay import (
     Replayed,
     definition_changes,
     fitted,
-    logged,
     replay,
     tools_called,
 )

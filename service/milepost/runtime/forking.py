@@ -37,7 +37,7 @@ from milepost.core.json import Json
 from milepost.core.messages import Message, ToolCall
 from milepost.core.state import CallStatus, OpenCall, State, evolve, fold, told, transcript
 from milepost.runtime.calls import TOO_MANY
-from milepost.runtime.replay import Logged
+from milepost.runtime.logged import Logged
 from milepost.runtime.settle import GIVEN_UP, RUN_ENDED
 from milepost.telemetry.context import TraceContext, span_id_of, trace_id_of
 

@@ -10,30 +10,21 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain, repeat
 
 from milepost.core.agents import Agent
-from milepost.core.codec import decode
 from milepost.core.events import ApprovalRequested, Event, ToolCallRequested
 from milepost.core.json import Json
 from milepost.core.rulings import Rules
 from milepost.core.state import State, evolve
 from milepost.runtime.drive import adapted
+from milepost.runtime.logged import Logged
 from milepost.runtime.origins import ASIDES, HANDOVERS, Origin, origin_of
 from milepost.runtime.resemblance import differences, is_same, shown
 from milepost.runtime.settle import Settling
 from milepost.runtime.worked_time import WorkedTime
-from milepost.store.records import Claim, LogEntry
+from milepost.store.records import Claim
 from milepost.tools import preview
 
 NOTES_MAX = 20
 _UNCOMPARED = frozenset({"id", "version", "name", "metadata"})
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """An event and where it stands in its log."""
-
-    seq: int
-    time_ms: int
-    event: Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +45,6 @@ class Replayed:
     steps: int
     divergence: Divergence | None
     notes: tuple[str, ...]
-
-
-def logged(entries: Iterable[LogEntry]) -> list[Logged]:
-    """Return the events of a log, without those that this version does not know."""
-    decoded = ((entry, decode(entry.type, entry.data)) for entry in entries)
-    return [Logged(entry.seq, entry.time_ms, event) for entry, event in decoded if event]
 
 
 def never() -> bool:
