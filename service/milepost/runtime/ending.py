@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import orjson
 
-from milepost.core.codec import decode, encode
+from milepost.core.codec import encode
 from milepost.core.errors import MilepostError
 from milepost.core.events import (
     Event,
@@ -24,6 +24,7 @@ from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.runtime import child_runs
 from milepost.runtime.journal import Ports, ending
 from milepost.runtime.letters import events_of
+from milepost.runtime.logged import Logged, logged
 from milepost.runtime.settle import closing, in_hand
 from milepost.runtime.stopping import work_of
 from milepost.runtime.withholding import without_unseen
@@ -54,48 +55,54 @@ async def end_run(
     entries, inbox_seen, letters = await ports.store.read(_found(row))
     if not entries:
         raise StaleError(f"run {row.id} was erased meanwhile; look again")
-    head = entries[-1].seq
-    past = [event for entry in entries if (event := decode(entry.type, entry.data))]
-    now = ports.clock()
-    state = fold(past)
-    came = await without_unseen(ports, row, state, _came(state, letters))
-    before, last = _last_events(state, came, terminal, _asked_last(past), now)
+    past, now = _Past.of(entries), ports.clock()
+    came = await without_unseen(ports, row, past.state, _came(past.state, letters))
+    before, last = _last_events(past, came, terminal, now)
     events = [*before, last]
-    encoded = [encode(each) for each in events]
-    spans, sampled = _cut_off(row, entries, events, now)
-    change = ending(last, fold([*past, *events]), now)
+    spans, sampled = _cut_off(row, past, events, now)
+    change = ending(last, reduce(evolve, events, past.state), now)
     assert change.outcome is not None, "a terminal event has an outcome"
-    end = runs.end(
-        row,
-        Ending(
-            status=change.status,
-            outcome=change.outcome,
-            entries=tuple(
-                Entry(each.type, now, data.decode())
-                for each, data in zip(events, encoded, strict=True)
-            ),
-            head=head,
-            inbox_seen=inbox_seen,
-            usage=_billed(row, past, events, head, now),
-            spans=spans,
-        ),
-        ports.new_id("apd"),
+    final = Ending(
+        status=change.status,
+        outcome=change.outcome,
+        entries=tuple(Entry(each.type, now, encode(each).decode()) for each in events),
+        head=past.head,
+        inbox_seen=inbox_seen,
+        usage=_billed(row, past, events, now),
+        spans=spans,
     )
+    end = runs.end(row, final, ports.new_id("apd"))
     first, freed = await ports.store.write(idempotency.keeping(asked, end))
-    frames = [
-        Frame(row.id, seq, each.type, now, data)
-        for seq, (each, data) in enumerate(zip(events, encoded, strict=True), start=first)
-    ]
     ports.metrics.observe_ending(events, spans)
     if spans and sampled:
         ports.export(spans)
-    ports.hub.publish(row.id, frames)
+    ports.hub.publish(row.id, _frames(row.id, final.entries, first))
     ports.hub.ring(inbox_bell(row.id))
     if freed:
         ports.hub.ring(QUEUE_BELL)
     if row.parent_run_id is not None:
         with suppress(MilepostError):  # The run has ended all the same: the sweeper tells.
             await child_runs.tell(ports, await ports.store.read(runs.find(row.tenant, row.id)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A run's log as it was found, up to `head`; `models` are those that were asked, in order."""
+
+    head: int
+    log: Sequence[Logged]
+    state: State
+    models: Sequence[str]
+
+    @classmethod
+    def of(cls, entries: Sequence[LogEntry]) -> "_Past":
+        log = logged(entries)
+        asked = [each.event.model for each in log if isinstance(each.event, MessageStarted)]
+        return cls(entries[-1].seq, log, fold(each.event for each in log), asked)
+
+    @property
+    def asked_last(self) -> str:
+        return self.models[-1] if self.models else ""
 
 
 def _found(row: RunRow) -> Work[tuple[list[LogEntry], int, list[InboxMessage]]]:
@@ -113,61 +120,58 @@ def _came(state: State, letters: Sequence[InboxMessage]) -> list[Event]:
 
 
 def _last_events(
-    state: State,
-    came: Sequence[Event],
-    terminal: Callable[[Usage], Terminal],
-    model: str,
-    now_ms: int,
+    past: _Past, came: Sequence[Event], terminal: Callable[[Usage], Terminal], now_ms: int
 ) -> tuple[list[Event], Terminal]:
     """Return what came in and what goes before the terminal event, and that event itself.
 
     Nobody could stop what was in hand from here: it says so.
     """
-    state = reduce(evolve, came, state)
+    state = reduce(evolve, came, past.state)
     event = terminal(state.usage)
     if isinstance(event, RunCancelled):
         stopped = tuple(name for name, _ in in_hand(state))
-        event = replace(event, stopped=stopped, work=work_of(state, model, {}, now_ms))
+        event = replace(event, stopped=stopped, work=work_of(state, past.asked_last, {}, now_ms))
     before, last = closing(state, event)
     return [*came, *before], last
 
 
 def _cut_off(
-    row: RunRow, entries: Sequence[LogEntry], events: Sequence[Event], time_ms: int
+    row: RunRow, past: _Past, events: Sequence[Event], time_ms: int
 ) -> tuple[tuple[Span, ...], bool]:
     """Return the spans of what was still open, which end here, and whether they are wanted."""
-    happened = [
-        (entry.seq, entry.time_ms, event)
-        for entry in entries
-        if (event := decode(entry.type, entry.data))
-    ]
-    asked = (event.model for _, _, event in happened if isinstance(event, MessageStarted))
-    provider = next(asked, "").partition("/")[0]
+    provider = past.models[0].partition("/")[0] if past.models else ""
     fold = SpanFold(
         row.id, row.trace_parent, provider=provider, metadata=orjson.loads(row.metadata)
     )
-    for logged in happened:
-        fold.feed(*logged)
-    last = enumerate(events, start=entries[-1].seq + 1)
+    for each in past.log:
+        fold.feed(each.seq, each.time_ms, each.event)
+    last = enumerate(events, start=past.head + 1)
     spans = tuple(span for seq, event in last for span in fold.feed(seq, time_ms, event))
     return spans, fold.sampled
 
 
-def _asked_last(past: Sequence[Event]) -> str:
-    """Return the model that was asked last, if one was."""
-    started = (event.model for event in reversed(past) if isinstance(event, MessageStarted))
-    return next(started, "")
-
-
 def _billed(
-    row: RunRow, past: Sequence[Event], events: Sequence[Event], head: int, time_ms: int
+    row: RunRow, past: _Past, events: Sequence[Event], time_ms: int
 ) -> tuple[UsageRow, ...]:
     """Return what is known of the call that the ending cuts off, if there is one."""
-    model = _asked_last(past)
     return tuple(
         UsageRow(
-            seq, row.session_id, row.agent, model, row.user, row.metadata, time_ms, event.usage
+            seq,
+            row.session_id,
+            row.agent,
+            past.asked_last,
+            row.user,
+            row.metadata,
+            time_ms,
+            event.usage,
         )
-        for seq, event in enumerate(events, start=head + 1)
+        for seq, event in enumerate(events, start=past.head + 1)
         if isinstance(event, MessageAborted)
     )
+
+
+def _frames(run_id: str, entries: Sequence[Entry], first: int) -> list[Frame]:
+    return [
+        Frame(run_id, seq, entry.type, entry.time_ms, entry.data.encode())
+        for seq, entry in enumerate(entries, start=first)
+    ]
