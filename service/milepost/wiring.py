@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from milepost.api.service import Api, ApiParts
 from milepost.api.stream import Streams
 from milepost.core.agents import Agent
 from milepost.core.errors import ConfigurationError, InvalidError, ToolValidationError
+from milepost.guardrails.verdicts import Rail
 from milepost.live.hub import Hub
 from milepost.live.redis_link import RedisLink
 from milepost.providers import direct
@@ -141,116 +142,160 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         if exporter:
             stack.push_async_callback(asyncio.to_thread, exporter.close)
         blobs = DirectoryBlobs(Path(settings.artifacts_dir))
-        ports = Ports(
-            store,
-            hub,
-            now_ms,
-            Ids(),
-            metrics,
-            Shelf(store, blobs),
-            exporter.export if exporter else no_export,
+        export = exporter.export if exporter else no_export
+        ports = Ports(store, hub, now_ms, Ids(), metrics, Shelf(store, blobs), export)
+        equipment = await stack.enter_async_context(
+            _equipment(settings, ports, background, redis_up)
         )
-        vault = _vault(settings)
-        post = await stack.enter_async_context(_post(settings, store, vault))
-        budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
-        cache = await stack.enter_async_context(_cache(settings, redis_up))
-        models = await stack.enter_async_context(_models(settings, cache, redis_up))
-        providers = models.catalog
-        pricing = await _pricing(settings, models)
-        vectors = await stack.enter_async_context(
-            _vectors(settings, store, EmbeddingBills(store, now_ms, pricing, budgets))
+        known = load_agents(
+            settings, equipment.toolsets.installed, equipment.models.catalog, equipment.rails
         )
-        toolsets = await stack.enter_async_context(
-            _toolsets(
-                settings, store, vault, background, StoredNotes(store, now_ms, Ids(), vectors)
-            )
-        )
-        permissions = TenantPermissions(store, clock=now_ms)
-        policies = TenantPolicies(store, clock=now_ms)
-        threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
-        rails = load_rails(_listed(settings.guardrails), threads)
-        await apply_agents(
-            DEFAULT_TENANT, load_agents(settings, toolsets.installed, providers, rails), ports
-        )
+        await apply_agents(DEFAULT_TENANT, known, ports)
         access = await _access(settings, asking)
-
-        def means(lease: Lease) -> Means:
-            return Means(
-                ports=ports,
-                providers=providers,
-                tools=toolsets.installed,
-                invoker=Invoker(
-                    threads,
-                    may_start=lease.check,
-                    on_left=notices.tool_left,
-                    processes=processes,
-                ),
-                pricing=pricing,
-                lease=lease,
-                drain_s=settings.drain_s,
-                content=settings.capture_content,
-                tools_of=toolsets.of,
-                permissions_of=permissions.of,
-                results=ResultCache(cache),
-                budgets=budgets,
-                chains=models.chains,
-                children=StoredChildren(ports),
-                stashes=StoredStashes(store),
-                rails=rails,
-                standing_of=policies.of,
-                rates=StoredRates(store),
-                transactions=StoredTransactions(store),
-                recall=StoredRecall(store, now_ms, vectors),
-                lessons=StoredLessons(store, now_ms, ports.new_id),
-            )
-
         shifts = Shifts(
             _terms(settings, address),
             ports,
-            means,
+            partial(_means, settings, ports, equipment),
             lambda: open_thread_store(address),
             dispatch=await stack.enter_async_context(_dispatch(settings, ports)),
         )
-        streams = Streams()
-        parts = ApiParts(
-            ports=replace(ports, store=asking, shelf=Shelf(asking, blobs)),
-            streams=streams,
-            toolsets=toolsets,
-            permissions=permissions,
-            budgets=budgets,
-            providers=providers,
-            cache=cache,
-            rails=frozenset(rails),
-            access=access,
-            vault=vault,
-            pricing=pricing,
-            policies=policies,
-            links=post.messages.links,
-            guard=post.egress.guard,
-            slots=settings.slots,
-            busy=lambda: shifts.busy,
-            leased=lambda: shifts.leased,
-            parser=load_parser(settings.confirmations),
-            exporter=exporter,
-            vectors=vectors,
-            service_name=settings.otel_service_name,
-            kept_max_s=settings.kept_max_s,
-        )
+        asked = replace(ports, store=asking, shelf=Shelf(asking, blobs))
+        parts = _api_parts(settings, asked, equipment, shifts, access, exporter)
         working = asyncio.create_task(shifts.run(), name="the worker")
         background.keep(
-            working, _pump(settings, ports), _courier(ports, post), _scribe(settings, ports),
-            *_keepers(settings, ports, cache),
+            working, _pump(settings, ports), _courier(ports, equipment.post),
+            _scribe(settings, ports), *_keepers(settings, ports, equipment.cache),
         )  # fmt: skip
         yield Process(
             Api(parts),
             shifts,
-            streams,
+            parts.streams,
             address,
             open_mode=isinstance(access, OpenUntilKeyed),
             died=background.died,
         )
         shifts.drain()
         await asyncio.wait({working}, timeout=settings.drain_s + 5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Equipment:
+    """What a process's worker and its API both work with."""
+
+    vault: Vault
+    post: Post
+    budgets: TenantBudgets
+    cache: ReplyCache
+    models: Models
+    pricing: Pricing
+    vectors: Vectors | None
+    toolsets: Toolsets
+    permissions: TenantPermissions
+    policies: TenantPolicies
+    threads: ToolThreads
+    processes: ToolProcesses
+    rails: Mapping[str, Rail]
+
+
+@asynccontextmanager
+async def _equipment(
+    settings: Settings, ports: Ports, background: Background, redis_up: RedisUp | None
+) -> AsyncIterator[_Equipment]:
+    store, vault = ports.store, _vault(settings)
+    budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
+    async with AsyncExitStack() as stack:
+        post = await stack.enter_async_context(_post(settings, store, vault))
+        cache = await stack.enter_async_context(_cache(settings, redis_up))
+        models = await stack.enter_async_context(_models(settings, cache, redis_up))
+        pricing = await _pricing(settings, models)
+        bills = EmbeddingBills(store, now_ms, pricing, budgets)
+        vectors = await stack.enter_async_context(_vectors(settings, store, bills))
+        notes = StoredNotes(store, now_ms, Ids(), vectors)
+        toolsets = await stack.enter_async_context(
+            _toolsets(settings, store, vault, background, notes)
+        )
+        threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
+        yield _Equipment(
+            vault=vault,
+            post=post,
+            budgets=budgets,
+            cache=cache,
+            models=models,
+            pricing=pricing,
+            vectors=vectors,
+            toolsets=toolsets,
+            permissions=TenantPermissions(store, clock=now_ms),
+            policies=TenantPolicies(store, clock=now_ms),
+            threads=threads,
+            processes=processes,
+            rails=load_rails(_listed(settings.guardrails), threads),
+        )
+
+
+def _means(settings: Settings, ports: Ports, equipment: _Equipment, lease: Lease) -> Means:
+    """Return what a worker drives runs with while it holds the lease."""
+    return Means(
+        ports=ports,
+        providers=equipment.models.catalog,
+        tools=equipment.toolsets.installed,
+        invoker=Invoker(
+            equipment.threads,
+            may_start=lease.check,
+            on_left=notices.tool_left,
+            processes=equipment.processes,
+        ),
+        pricing=equipment.pricing,
+        lease=lease,
+        drain_s=settings.drain_s,
+        content=settings.capture_content,
+        tools_of=equipment.toolsets.of,
+        permissions_of=equipment.permissions.of,
+        results=ResultCache(equipment.cache),
+        budgets=equipment.budgets,
+        chains=equipment.models.chains,
+        children=StoredChildren(ports),
+        stashes=StoredStashes(ports.store),
+        rails=equipment.rails,
+        standing_of=equipment.policies.of,
+        rates=StoredRates(ports.store),
+        transactions=StoredTransactions(ports.store),
+        recall=StoredRecall(ports.store, now_ms, equipment.vectors),
+        lessons=StoredLessons(ports.store, now_ms, ports.new_id),
+    )
+
+
+def _api_parts(
+    settings: Settings,
+    ports: Ports,
+    equipment: _Equipment,
+    shifts: Shifts,
+    access: Access,
+    exporter: Exporter | None,
+) -> ApiParts:
+    return ApiParts(
+        ports=ports,
+        streams=Streams(),
+        toolsets=equipment.toolsets,
+        permissions=equipment.permissions,
+        budgets=equipment.budgets,
+        providers=equipment.models.catalog,
+        cache=equipment.cache,
+        rails=frozenset(equipment.rails),
+        access=access,
+        vault=equipment.vault,
+        pricing=equipment.pricing,
+        policies=equipment.policies,
+        links=equipment.post.messages.links,
+        guard=equipment.post.egress.guard,
+        slots=settings.slots,
+        busy=lambda: shifts.busy,
+        leased=lambda: shifts.leased,
+        parser=load_parser(settings.confirmations),
+        exporter=exporter,
+        vectors=equipment.vectors,
+        service_name=settings.otel_service_name,
+        kept_max_s=settings.kept_max_s,
+    )
 
 
 def load_tools(settings: Settings) -> Registry:
