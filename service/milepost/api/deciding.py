@@ -1,7 +1,6 @@
 """Deciding approvals, withdrawing them, and what is written down about either."""
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,39 +11,21 @@ from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.approval_bodies import ApprovalDecision, NamedDecision
 from milepost.api.approvals_shown import shown
+from milepost.api.editing import Editing
 from milepost.api.replays import Made, once
 from milepost.core.approvers import Approver
-from milepost.core.canonical import call_digest
-from milepost.core.codec import decode
-from milepost.core.errors import ConflictError, InvalidError, MilepostError
-from milepost.core.events import ToolCallCounted
-from milepost.core.json import Json
-from milepost.core.messages import ToolCall
-from milepost.core.policy import Counted
-from milepost.core.rulings import Ask, Count, Refuse, Reject, Run
+from milepost.core.errors import ConflictError, MilepostError
 from milepost.live.hub import OUTBOX_BELL, QUEUE_BELL, approvals_bell, inbox_bell
-from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
 from milepost.runtime.judging import Judging
-from milepost.runtime.permits import Identity
-from milepost.runtime.stored_rates import StoredRates
 from milepost.runtime.tenant_policies import TenantPolicies
-from milepost.store import approvals, audit, log, runs, withdrawals
-from milepost.store.approvals import (
-    ApprovalRow,
-    Decided,
-    DecidedError,
-    Decision,
-    Edit,
-    Remember,
-)
+from milepost.store import approvals, audit, withdrawals
+from milepost.store.approvals import ApprovalRow, Decided, DecidedError, Decision, Remember
 from milepost.store.audit import AuditFilter, AuditRow
 from milepost.store.idempotency import Asked
-from milepost.store.records import LogEntry, Page
-from milepost.store.runs import RunRow
+from milepost.store.records import Page
 from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Work
-from milepost.tools import preview
 
 USER_AGENT_CHARS_MAX = 200
 
@@ -123,25 +104,13 @@ class _Draft:
                 raise DecidedError(row)
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
-    """For whom an edited call would be made."""
-
-    agent_id: str
-    session_id: str
-    user: str | None
-    run_id: str
-
-
 class Deciding:
     """Decides as a principal, over a store, a hub and the rules that edited calls are judged by."""
 
     def __init__(self, ports: Ports, judging: Judging, policies: TenantPolicies) -> None:
         self._ports = ports
-        self._judging = judging
+        self._editing = Editing(ports.store, judging)
         self._policies = policies
-        self._rates = StoredRates(ports.store)
-        self._definitions = Definitions(ports.store)
 
     async def decide(
         self,
@@ -257,7 +226,7 @@ class Deciding:
         seen = await self._find(principal, approval_id)
         edit, digest, spelled = None, body.digest, None
         if body.arguments is not None and seen.kind == "call":
-            edit = await self._edited(seen, body.arguments)
+            edit = await self._editing.edit(seen, body.arguments)
             spelled = edit.digest
             if edit.digest == seen.digest:
                 # Nothing was edited: it is a yes to exactly this call, and voids nobody's.
@@ -285,48 +254,6 @@ class Deciding:
             self._ports.new_id("grt"), round(wish.ttl_s * 1000), wish.arguments == "same"
         )
 
-    async def _edited(self, row: ApprovalRow, arguments: Mapping[str, Json]) -> Edit:
-        """Return the edited call, if the tool takes it and the agent's rules don't forbid it."""
-        run = await self._ports.store.read(runs.find(row.tenant, row.run_id))
-        agent = await self._definitions.get(row.tenant, run.agent_id, run.agent_version)
-        tools = await self._judging.tools(row.tenant, agent)
-        if row.tool not in tools:
-            raise ConflictError(
-                f"tool {row.tool!r} is not loaded in this process, so the edited arguments cannot"
-                " be checked; approve the call as it is, or ask a server that has the tool",
-                code="tool_not_loaded",
-            )
-        call = ToolCall(id=row.call_id, name=row.tool, arguments=dict(arguments))
-        identity = Identity.of(run.user, run.scopes, row.made_by)
-        rules = await self._judging.rules(row.tenant, agent, identity, row.session_id, tools)
-        ruling = rules.judge(call)
-        if isinstance(ruling, Count):
-            ruling = rules.judge(call, await self._counts(run, call, ruling.wanted))
-        match ruling:
-            case Run(fitting) | Ask(fitting) | Count(fitting):
-                edit = Edit(
-                    orjson.dumps(fitting).decode(),
-                    call_digest(row.tool, fitting),
-                    preview(row.tool, fitting),
-                )
-                if isinstance(ruling, Ask) and edit.digest != row.digest:
-                    _require_met(ruling, row)
-                return edit
-            case Refuse(_, reason):
-                raise ConflictError(f"{row.tool} is denied: {reason}", code="policy_denied")
-            case Reject(failure):
-                raise InvalidError(failure.message, code=failure.code, pointer="/arguments")
-
-    async def _counts(
-        self, run: RunRow, call: ToolCall, wanted: Iterable[Counted]
-    ) -> dict[str, int]:
-        """Return how often such calls were made: as its run has counted it, or would count it."""
-        entries = await self._ports.store.read(log.read_all(run.tenant, run.id))
-        known = await asyncio.to_thread(_counted_in, entries, call.id)
-        unknown = [each for each in wanted if each.key not in known]
-        whose = _Caller(run.agent_id, run.session_id, run.user, run.id)
-        return {**known, **await self._rates.foretell(run.tenant, whose, unknown)}
-
     def _act(
         self, principal: Principal, action: str, seen: ApprovalRow, details: Mapping[str, Any]
     ) -> AuditRow:
@@ -337,37 +264,9 @@ class Deciding:
         return await self._ports.store.read(approvals.find(principal.tenant, approval_id))
 
 
-def _counted_in(entries: Iterable[LogEntry], call_id: str) -> dict[str, int]:
-    """Return what a run has counted of its call."""
-    counts: dict[str, int] = {}
-    for entry in entries:
-        match decode(entry.type, entry.data):
-            case ToolCallCounted(counted, found) if counted == call_id:
-                counts |= found
-    return counts
-
-
 def approver(principal: Principal) -> Approver:
     """Return the principal as terms know people."""
     return Approver(principal.id, principal.subject, principal.scopes)
-
-
-def _require_met(ruling: Ask, row: ApprovalRow) -> None:
-    """Raise where whoever answers this question might not answer one about the edited call.
-
-    Those to whom it was passed on are in the terms of the rule, too.
-    """
-    terms, said = ruling.terms, row.terms_shown()
-    asked, named = frozenset(said.get("approvers", ())), frozenset(terms.approvers)
-    theirs = not named or (bool(asked) and asked <= named | frozenset(terms.escalate_to))
-    foreign = terms.self_approval or not said.get("self_approval", True)
-    if theirs and foreign and terms.required <= row.required:
-        return
-    raise ConflictError(
-        f"{row.tool} with these arguments is for others to approve, or for more of them, than"
-        f" approval {row.id} asks: {ruling.reason}; deny it, and have that call asked for",
-        code="policy_denied",
-    )
 
 
 def _said(seen: ApprovalRow, decision: Decision) -> dict[str, Any]:
