@@ -10,6 +10,8 @@ import orjson
 from milepost.core.errors import ProviderError
 
 STREAM_CUT = "provider_stream_cut"
+# A vendor that fell silent, or whose stream broke, had taken the request; one that answers 504
+# has refused it.
 _AT_WORK = frozenset({STREAM_CUT, "provider_timeout"})
 
 DETAIL_CHARS_MAX = 300

@@ -55,8 +55,6 @@ TOO_MANY = Failure(
     f"a step may make {CALLS_PER_STEP_MAX} calls; make this one in the next, if it is needed still",
 )
 
-# A vendor that fell silent, or whose stream broke, had taken the request; one that answers 504
-# has refused it.
 Invoke = Callable[..., Awaitable[Outcome]]
 """Calls a tool, as `Invoker.call` does."""
 
