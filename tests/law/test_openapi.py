@@ -26,6 +26,7 @@ from milepost.api.channels import ChannelMessage
 from milepost.api.memories import MemoryCreate, MemoryPut
 from milepost.api.new_batches import BatchCreate
 from milepost.api.new_runs import OtherMessageBody, RunCreate, UserMessageBody
+from milepost.api.new_sessions import SessionCreate
 from milepost.api.partials import PARTIAL
 from milepost.api.policies import PolicyBody, PolicyCheck
 from milepost.api.retention import RetentionBody
@@ -34,7 +35,7 @@ from milepost.api.run_replays import RunReplay
 from milepost.api.runs import RunCancel
 from milepost.api.secrets import SecretValue
 from milepost.api.service import Api
-from milepost.api.sessions import SessionChange, SessionCreate
+from milepost.api.sessions import SessionChange
 from milepost.api.tool_calls import ToolCallCreate
 from milepost.api.tool_permissions import ToolPermissionsBody
 from milepost.api.tool_results import ToolResult, ToolResults

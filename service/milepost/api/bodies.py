@@ -4,10 +4,10 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
@@ -25,7 +25,10 @@ DIGITS_MAX = 20
 
 _MANY_DIGITS = re.compile(rb"[0-9]{19}")
 
+USER_CHARS_MAX = 200
+
 B = TypeVar("B", bound=BaseModel)
+UserName = Annotated[str, Field(min_length=1, max_length=USER_CHARS_MAX)]
 
 
 class Body(BaseModel):

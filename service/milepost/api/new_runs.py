@@ -8,7 +8,7 @@ import orjson
 from pydantic import Field, model_validator
 from starlette.requests import Request
 
-from milepost.api.bodies import Body
+from milepost.api.bodies import Body, UserName
 from milepost.api.known_agents import AgentVersion, KnownAgents
 from milepost.api.replays import asked
 from milepost.api.requests import idempotent, principal_of, trace_of
@@ -96,7 +96,7 @@ class RunOptions(Body):
     """What a run may be given besides its input, be it made alone or as one of many."""
 
     metadata: Metadata = Field(default_factory=dict)
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    user: UserName | None = None
     deadline_s: Annotated[float, Field(gt=0, le=DELAY_S_MAX)] | None = None
     response_format: ResponseFormatSpec | None = None
     cache: bool = True

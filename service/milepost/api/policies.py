@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
-from milepost.api.bodies import Body, read_body
+from milepost.api.bodies import Body, UserName, read_body
 from milepost.api.conditions import amend, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.replays import asked, keeping
@@ -49,7 +49,7 @@ class PolicyCheck(Body):
     agent: Annotated[str, Field(min_length=1, max_length=128)]
     tool: Annotated[str, Field(min_length=1, max_length=200)]
     arguments: dict[str, Any] = Field(default_factory=dict)
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    user: UserName | None = None
     session_id: Annotated[str, Field(max_length=64)] | None = None
 
 

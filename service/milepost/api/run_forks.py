@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.acts import act_of
-from milepost.api.bodies import Body, read_body
+from milepost.api.bodies import Body, UserName, read_body
 from milepost.api.earlier_runs import EarlierRuns
 from milepost.api.new_runs import AgentName, NewRuns, RunInput, messages_of
 from milepost.api.paging import allow, json_response
@@ -51,7 +51,7 @@ class RunFork(Body):
     agent_version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     input: RunInput | None = None
     metadata: Metadata = Field(default_factory=dict)
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    user: UserName | None = None
 
 
 @dataclass(frozen=True, slots=True)

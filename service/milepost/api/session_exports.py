@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -13,16 +12,15 @@ from starlette.routing import Route
 from milepost.api.accepting import JSON
 from milepost.api.bodies import loads, parse, read_bytes, require_media
 from milepost.api.conditions import etag
-from milepost.api.paging import allow, json_response
+from milepost.api.new_sessions import created, session_of
+from milepost.api.paging import allow
 from milepost.api.replays import asked, once
 from milepost.api.requests import caller
-from milepost.api.session_shown import ms, show_session
 from milepost.runtime.journal import Ports
 from milepost.runtime.session_export import SessionExport
 from milepost.runtime.session_import import imported
 from milepost.runtime.session_spec import SessionSpec
 from milepost.store import session_imports, sessions
-from milepost.store.sessions import NewSession
 
 IMPORT_BYTES_MAX = 8_388_608
 IMPORT_VALUES_MAX = 400_000
@@ -70,15 +68,12 @@ class SessionExports:
         terms = spec.session
         for user in {run.user for run in spec.runs}:
             principal.acting_as(user)
-        session = NewSession(
-            id=self._ports.new_id("ses"),
-            tenant=principal.tenant,
-            user=principal.acting_as(terms.user),
-            title=terms.title,
-            metadata=orjson.dumps(terms.metadata).decode(),
-            created_ms=self._ports.clock(),
-            ttl_ms=ms(terms.ttl_s),
-            keep_ms=ms(terms.keep_s),
+        session = session_of(
+            terms,
+            principal.tenant,
+            principal.acting_as(terms.user),
+            session_id=self._ports.new_id("ses"),
+            now_ms=self._ports.clock(),
         )
         found = await _looked_through(raw, partial(imported, spec, session, self._ports.new_id))
         made = await self._ports.store.write(
@@ -88,9 +83,7 @@ class SessionExports:
                 lambda earlier: sessions.find(principal.tenant, earlier),
             )
         )
-        row = made.resource
-        headers = made.headers(Location=f"/v1/sessions/{row.id}", ETag=etag(row))
-        return json_response(show_session(row), 201, headers)
+        return created(made)
 
 
 async def _looked_through(raw: bytes, look: Callable[[], R]) -> R:

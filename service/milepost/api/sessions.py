@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 from pydantic import Field
@@ -13,6 +13,7 @@ from starlette.routing import Route
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag, is_conditional, require_match
+from milepost.api.new_sessions import SessionCreate, created, session_of
 from milepost.api.paging import (
     allow,
     choice,
@@ -36,7 +37,6 @@ from milepost.store import runs, sessions
 from milepost.store.records import RunFilter
 from milepost.store.sessions import (
     KINDS,
-    NewSession,
     SessionEdit,
     SessionFilter,
     SessionKind,
@@ -44,16 +44,6 @@ from milepost.store.sessions import (
 )
 
 _ANY = "any"
-
-
-class SessionCreate(Body):
-    """What `POST /v1/sessions` takes."""
-
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    title: Title | None = None
-    metadata: Metadata = Field(default_factory=dict)
-    ttl_s: Span | None = None
-    keep_s: Span | None = None
 
 
 class SessionChange(Body):
@@ -91,15 +81,12 @@ class Sessions:
         allow(request)
         principal = caller(request, "runs:write")
         body, raw = await read_body(request, SessionCreate)
-        session = NewSession(
-            id=self._ports.new_id("ses"),
-            tenant=principal.tenant,
-            user=principal.acting_as(body.user),
-            title=body.title,
-            metadata=orjson.dumps(body.metadata).decode(),
-            created_ms=self._ports.clock(),
-            ttl_ms=ms(body.ttl_s),
-            keep_ms=ms(body.keep_s),
+        session = session_of(
+            body,
+            principal.tenant,
+            principal.acting_as(body.user),
+            session_id=self._ports.new_id("ses"),
+            now_ms=self._ports.clock(),
         )
         made = await self._ports.store.write(
             once(
@@ -108,9 +95,7 @@ class Sessions:
                 lambda earlier: sessions.find(principal.tenant, earlier),
             )
         )
-        row = made.resource
-        headers = made.headers(Location=f"/v1/sessions/{row.id}", ETag=etag(row))
-        return json_response(show_session(row), 201, headers)
+        return created(made)
 
     async def search(self, request: Request) -> Response:
         """List sessions, the newest first."""

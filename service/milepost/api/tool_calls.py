@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from milepost.api.bodies import Body, read_body
+from milepost.api.bodies import Body, UserName, read_body
 from milepost.api.known_agents import AgentVersion
 from milepost.api.new_runs import NewRuns, RunCreate
 from milepost.api.paging import allow, json_response
@@ -44,7 +44,7 @@ class ToolCallCreate(Body):
     agent: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     session_id: Annotated[str, Field(max_length=64)] | None = None
     background: bool = False
-    user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    user: UserName | None = None
 
 
 class ToolCalls:

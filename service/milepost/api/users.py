@@ -11,6 +11,7 @@ from starlette.routing import Route
 from milepost.api.accepting import LINES, headers_of_a_stream
 from milepost.api.access import Access
 from milepost.api.acts import act_of
+from milepost.api.bodies import USER_CHARS_MAX
 from milepost.api.erasures_shown import show_erasure
 from milepost.api.export import Export
 from milepost.api.free_names import taken_whole
@@ -21,8 +22,6 @@ from milepost.providers.cache_key import owner_key
 from milepost.runtime.journal import Ports
 from milepost.store import erasures
 from milepost.store.erasures import NewErasure
-
-USER_CHARS_MAX = 200
 
 
 class Users:
