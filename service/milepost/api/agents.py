@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from milepost.api.access import Principal
 from milepost.api.bodies import parse, read_body, read_json
-from milepost.api.conditions import amend, etag, is_conditional, require_match
+from milepost.api.conditions import amend, etag, version_meant
 from milepost.api.paging import allow, json_response, listed, metadata, moment_ms, page
 from milepost.api.replays import asked, earlier_of, once
 from milepost.api.requests import caller
@@ -122,8 +122,7 @@ class Agents:
         """Take an agent away from new runs; those made already go on and keep their version."""
         allow(request)
         row = await self._find(caller(request, "agents:write"), request)
-        require_match(request, row)
-        expected = row.version if is_conditional(request) else None
+        expected = version_meant(request, row)
         await self._ports.store.write(
             agents.delete(row.tenant, row.id, now_ms=self._ports.clock(), expected_version=expected)
         )

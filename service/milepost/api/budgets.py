@@ -13,7 +13,7 @@ from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.budgets_shown import show_bounds, show_budget, show_counter
-from milepost.api.conditions import amend, etag, is_conditional, require_match
+from milepost.api.conditions import amend, etag, version_meant
 from milepost.api.paging import (
     LIMIT_DEFAULT,
     allow,
@@ -205,8 +205,7 @@ class Budgets:
         allow(request)
         principal = caller(request, "budgets:write")
         row = await self._find(principal, request)
-        require_match(request, row)
-        expected = row.version if is_conditional(request) else None
+        expected = version_meant(request, row)
         work = budgets.delete(row.tenant, row.id, expected_version=expected)
         act = self._act("budget.deleted", principal, row)
         await self._ports.store.write(audit.written_down(work, act))

@@ -34,26 +34,26 @@ def etag(row: Versioned) -> str:
     return f'"{row.version}"'
 
 
-def is_conditional(request: Request) -> bool:
-    """Say whether the request means a certain version."""
-    return request.headers.get("if-match", "*").strip() != "*"
+def version_meant(request: Request, row: Versioned) -> int | None:
+    """Return the version that a change must find, or None if the request takes any.
 
-
-def require_match(request: Request, row: Versioned) -> None:
-    """Raise the 412 of a request that means another version than this. Weak tags never match."""
+    Raises the 412 of a request that means another version than this. Weak tags never match.
+    """
     require_tag(request)
-    if is_conditional(request):
-        wanted = request.headers["if-match"]
-        if etag(row) not in _TAG.findall(wanted):
-            raise ConflictError(
-                f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; read it again",
-                code="precondition_failed",
-            )
+    if not _is_conditional(request):
+        return None
+    wanted = request.headers["if-match"]
+    if etag(row) not in _TAG.findall(wanted):
+        raise ConflictError(
+            f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; read it again",
+            code="precondition_failed",
+        )
+    return row.version
 
 
 def require_tag(request: Request) -> None:
     """Raise the 412 of a request that means a version, and names none."""
-    if is_conditional(request) and not _TAG.search(wanted := request.headers["if-match"]):
+    if _is_conditional(request) and not _TAG.search(wanted := request.headers["if-match"]):
         raise ConflictError(
             f"If-Match says {wanted}, which is no ETag; send it with its quotes",
             code="precondition_failed",
@@ -70,10 +70,14 @@ async def amend(
     """
     for _ in range(TRIES):
         row = await read()
-        require_match(request, row)
+        meant = version_meant(request, row)
         try:
             return await change(row)
         except ConflictError as error:
-            if error.code != "precondition_failed" or is_conditional(request):
+            if error.code != "precondition_failed" or meant is not None:
                 raise
     raise StaleError("it is being changed by others all the time; try again")
+
+
+def _is_conditional(request: Request) -> bool:
+    return request.headers.get("if-match", "*").strip() != "*"

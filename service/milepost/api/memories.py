@@ -13,7 +13,7 @@ from milepost.api.accepting import JSON, LINES, accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
-from milepost.api.conditions import amend, etag, is_conditional, require_match
+from milepost.api.conditions import amend, etag, version_meant
 from milepost.api.memories_shown import show_memory
 from milepost.api.paging import (
     LIMIT_MAX,
@@ -212,8 +212,7 @@ class Memories:
         allow(request)
         principal = caller(request, "runs:write")
         row = await self._find_own(principal, request)
-        require_match(request, row)
-        expected = row.version if is_conditional(request) else None
+        expected = version_meant(request, row)
         work = memories.delete(row.tenant, row.id, expected_version=expected)
         act = self._act("memory.deleted", principal, row.id, row.scope, row.kind)
         await self._ports.store.write(audit.written_down(work, act))

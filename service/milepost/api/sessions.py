@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body
-from milepost.api.conditions import amend, etag, is_conditional, require_match
+from milepost.api.conditions import amend, etag, version_meant
 from milepost.api.new_sessions import SessionCreate, created, session_of
 from milepost.api.paging import (
     allow,
@@ -140,8 +140,7 @@ class Sessions:
         """Erase the session with its runs, and those that they started; their cost stays billed."""
         allow(request)
         row = await self._find(caller(request, "runs:write"), request)
-        require_match(request, row)
-        expected = row.version if is_conditional(request) else None
+        expected = version_meant(request, row)
         gone = await self._ports.store.write(
             sessions.erase(row.tenant, row.id, expected_version=expected)
         )

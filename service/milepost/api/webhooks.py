@@ -15,7 +15,7 @@ from yarl import URL
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body, read_optional
-from milepost.api.conditions import amend, etag, is_conditional, require_match, require_tag
+from milepost.api.conditions import amend, etag, require_tag, version_meant
 from milepost.api.paging import (
     allow,
     choice,
@@ -170,8 +170,7 @@ class Webhooks:
         allow(request)
         principal = caller(request, "admin")
         row = await self._find(principal, request)
-        require_match(request, row)
-        expected = row.version if is_conditional(request) else None
+        expected = version_meant(request, row)
         work = webhooks.delete(row.tenant, row.id, expected_version=expected)
         act = self._act("webhook.deleted", principal, row)
         await self._ports.store.write(audit.written_down(work, act))
@@ -189,13 +188,13 @@ class Webhooks:
         find = partial(webhooks.find, row.tenant)
         if made := await earlier_of(store, wish, find):
             return self._secretly(made, secret, 200)
-        require_match(request, row)
+        expected = version_meant(request, row)
         work = webhooks.rotate(
             row,
             kept(self._vault, row.tenant, row.id, secret),
             until_ms=now + body.overlap_s * 1000,
             now_ms=now,
-            expected_version=row.version if is_conditional(request) else None,
+            expected_version=expected,
         )
         act = self._act("webhook.secret_rotated", principal, row)
         made = await store.write(once(wish, audit.written_down(work, act), find))
