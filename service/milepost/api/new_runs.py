@@ -192,12 +192,10 @@ class NewRuns:
         run = self._new_run(request, body, b"", self._ports.new_id("run"), agent)
 
         def placed(session_id: str, is_new: bool) -> NewRun:
-            queued = queued_event(
-                body,
-                agent,
-                run.user,
+            queued = replace(
+                queued_event(body, agent, run.user),
                 session_id=session_id,
-                given=messages_of(body.input),
+                input=messages_of(body.input),
                 channel=channel,
             )
             entry = Entry(queued.type, run.created_ms, encode(queued).decode())
@@ -241,12 +239,10 @@ class NewRuns:
         scheduled_ms = None if body.delay_s is None else now + round(body.delay_s * 1000)
         deadline_ms = None if body.deadline_s is None else now + round(body.deadline_s * 1000)
         session_id = body.session_id or self._ports.new_id("ses")
-        queued = queued_event(
-            body,
-            agent,
-            user,
+        queued = replace(
+            queued_event(body, agent, user),
             session_id=session_id,
-            given=messages_of(body.input),
+            input=messages_of(body.input),
             reason="ready" if scheduled_ms is None else "scheduled",
             deadline_ms=deadline_ms,
             if_active=None if body.if_active == "enqueue" else body.if_active,
@@ -305,32 +301,17 @@ class NewRuns:
         self._exporter.export_server(route, place, wanted.created_ms, now, status_code)
 
 
-def queued_event(  # noqa: PLR0913 - each is a part of the event
-    options: RunOptions,
-    agent: AgentVersion,
-    user: str | None,
-    *,
-    session_id: str = "",
-    given: tuple[InputMessage, ...] = (),
-    reason: str = "ready",
-    deadline_ms: int | None = None,
-    channel: Channel | None = None,
-    if_active: str | None = None,
-) -> RunQueued:
-    """Return a run's first event; what its own input and time have to say may come later."""
+def queued_event(options: RunOptions, agent: AgentVersion, user: str | None) -> RunQueued:
+    """Return a run's first event, but for what is its own: its session, its input and its time."""
     return RunQueued(
         agent=agent.name,
         agent_id=agent.id,
         agent_version=agent.version,
-        session_id=session_id,
-        input=given,
-        reason=reason,
+        session_id="",
+        input=(),
         user=user,
-        deadline_ms=deadline_ms,
         response_format=structured_of(options.response_format),
         cache=options.cache,
-        channel=channel,
-        if_active=if_active,
     )
 
 
