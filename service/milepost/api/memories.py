@@ -167,27 +167,18 @@ class Memories:
             session_id=words(request, "session_id"),
         )
         stretch = page(request)
-        query = (words(request, "q") or "").strip() or None
+        query = (words(request, "q") or "").strip()
         form = accepted(request, JSON, LINES)
-        if query is None and form == LINES:
-            if request.method == "HEAD":
-                return headers_of_a_stream(LINES)
-            lines = self._lines(principal.tenant, wanted, stretch)
-            return StreamingResponse(lines, media_type=LINES)
-        if query is None:
+        if query:
+            return await self._found_by_words(principal, wanted, query, stretch, form)
+        if form == JSON:
             work = memories.search(principal.tenant, wanted, stretch)
             found = await self._ports.store.read(work)
             return listed(found, stretch, show_memory, lambda row: row.id)
-        if stretch.after is not None:
-            raise InvalidError(
-                "what is found by words has one page; narrow it by scope, owner or kind",
-                code="one_page",
-            )
-        best = await self._like(principal, wanted, query, stretch.limit)
-        shown = [show_memory(row) for row in best]
-        if form == LINES:
-            return Response(b"".join(map(_line, shown)), media_type=LINES)
-        return json_response({"data": shown, "has_more": False, "next_cursor": None})
+        if request.method == "HEAD":
+            return headers_of_a_stream(LINES)
+        lines = self._lines(principal.tenant, wanted, stretch)
+        return StreamingResponse(lines, media_type=LINES)
 
     async def get(self, request: Request) -> Response:
         """Show a memory."""
@@ -258,6 +249,20 @@ class Memories:
         row = await self._find(principal, request)
         _require_own(principal, row.scope, row.owner)
         return row
+
+    async def _found_by_words(
+        self, principal: Principal, wanted: MemoryFilter, query: str, stretch: Page, form: str
+    ) -> Response:
+        if stretch.after is not None:
+            raise InvalidError(
+                "what is found by words has one page; narrow it by scope, owner or kind",
+                code="one_page",
+            )
+        best = await self._like(principal, wanted, query, stretch.limit)
+        shown = [show_memory(row) for row in best]
+        if form == LINES:
+            return Response(b"".join(map(_line, shown)), media_type=LINES)
+        return json_response({"data": shown, "has_more": False, "next_cursor": None})
 
     async def _like(
         self, principal: Principal, wanted: MemoryFilter, query: str, limit: int
