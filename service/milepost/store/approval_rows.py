@@ -16,7 +16,7 @@ from milepost.store.dialect import (
     now_ms,
     number,
     rows,
-    rows_of,
+    rows_of_ids,
     text,
     word,
 )
@@ -207,7 +207,7 @@ def changed(tenant: str, after_ms: int, after_id: str = "") -> Work[list[tuple[s
 
 def these(tenant: str, approval_ids: Iterable[str]) -> Work[list[ApprovalRow]]:
     """Return these approvals, in the order of their changes."""
-    wanted = rows_of({"id": approval_id} for approval_id in approval_ids)
+    wanted = rows_of_ids(approval_ids)
     found = [ApprovalRow(*row) for row in (yield _THESE(tenant=tenant, wanted=wanted))]
     return sorted(found, key=lambda row: (row.changed_ms, row.id))
 

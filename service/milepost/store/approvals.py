@@ -24,7 +24,7 @@ from milepost.store.approval_rows import (
     only,
     search,
 )
-from milepost.store.dialect import now_ms, number, rows, rows_of, text
+from milepost.store.dialect import now_ms, number, rows, rows_of_ids, text
 from milepost.store.grants import GrantRow
 from milepost.store.runs import Letter
 from milepost.store.votes import VoteRow
@@ -168,9 +168,7 @@ _SETTLE = Statement(
 
 def lock_runs_of(tenant: str, approval_ids: Iterable[str]) -> Work[None]:
     """Lock the runs of several approvals, in the one order that everybody locks them in."""
-    yield _LOCK_RUNS(
-        tenant=tenant, asked=rows_of({"id": approval_id} for approval_id in approval_ids)
-    )
+    yield _LOCK_RUNS(tenant=tenant, asked=rows_of_ids(approval_ids))
 
 
 def decide(tenant: str, approval_id: str, decision: Decision, now_ms: int) -> Work[Decided]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Column, delete, select, tuple_
 
 from milepost.store import leftovers, memories, schema
-from milepost.store.dialect import among, in_reach, reach, rows, rows_of, text
+from milepost.store.dialect import among, in_reach, reach, rows, rows_of_ids, text
 from milepost.store.leftovers import TIME, Cause
 from milepost.store.partitions import Partition
 from milepost.store.work import Call, Statement, Work
@@ -96,9 +96,9 @@ def erasing_runs(
     in `past` partitions are left for these to be dropped.
     """
     known = list(run_ids)
-    gone = rows_of({"id": run_id} for run_id in known)
+    gone = rows_of_ids(known)
     logged = [run_id for run_id in known if not any(part.has(run_id) for part in past)]
-    events = rows_of({"id": run_id} for run_id in logged)
+    events = rows_of_ids(logged)
     return (
         leftovers.of_runs(tenant, gone, cause),
         _DELETE_EVENTS(gone=events, tenant=tenant, **reach(logged)),
@@ -109,7 +109,7 @@ def erasing_runs(
 def erase_sessions(tenant: str, session_ids: Iterable[str], cause: Cause = TIME) -> Work[None]:
     """Erase sessions, which have no runs any more, with all that belongs to them."""
     known = list(session_ids)
-    closed = rows_of({"id": session_id} for session_id in known)
+    closed = rows_of_ids(known)
     yield (
         leftovers.of_sessions(tenant, closed, cause),
         leftovers.origins_of(tenant, closed),

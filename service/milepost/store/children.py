@@ -7,7 +7,7 @@ import orjson
 from sqlalchemy import exists, select, update
 
 from milepost.store import runs, schema
-from milepost.store.dialect import among, number, rows, rows_of, text, words
+from milepost.store.dialect import among, number, rows, rows_of_ids, text, words
 from milepost.store.hurry import hurrying
 from milepost.store.records import CHILD_LETTER
 from milepost.store.runs import COLUMNS, Letter, RunRow
@@ -131,7 +131,7 @@ def orphans(limit: int, seen: Iterable[str] = ()) -> Work[list[tuple[str, str]]]
 
     But for those that were `seen`: one that cannot be stopped stays what it is.
     """
-    found = yield _ORPHANS(limit=limit, seen=rows_of({"id": run_id} for run_id in seen))
+    found = yield _ORPHANS(limit=limit, seen=rows_of_ids(seen))
     return [(tenant, run_id) for tenant, run_id in found]
 
 
@@ -143,8 +143,10 @@ def lock_below(tenant: str, run_ids: Sequence[str]) -> Work[list[Descendant]]:
     found: list[Descendant] = []
     above = [*run_ids]
     while above:  # Runs start others only so deep.
-        sessions = yield _LOCK_SESSIONS(above=_ids(above), tenant=tenant)
-        locked = yield _LOCK_RUNS(entered=_ids([each for (each,) in sessions]), tenant=tenant)
+        sessions = yield _LOCK_SESSIONS(above=rows_of_ids(above), tenant=tenant)
+        locked = yield _LOCK_RUNS(
+            entered=rows_of_ids([each for (each,) in sessions]), tenant=tenant
+        )
         started = set(above)
         his = {session_id for _, session_id, parent_id, _ in locked if parent_id not in started}
         level = [
@@ -155,10 +157,6 @@ def lock_below(tenant: str, run_ids: Sequence[str]) -> Work[list[Descendant]]:
         found += level
         above = [each.run_id for each in level]
     return found
-
-
-def _ids(ids: Sequence[str]) -> str:
-    return rows_of({"id": each} for each in ids)
 
 
 def tell(child: RunRow, now_ms: int) -> Work[Told | None]:

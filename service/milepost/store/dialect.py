@@ -231,6 +231,11 @@ def rows_of(items: Iterable[Mapping[str, Any]]) -> str:
     return orjson.dumps(list(items)).decode()
 
 
+def rows_of_ids(ids: Iterable[str]) -> str:
+    """Return the parameter that `rows` reads as a table with a column `id` alone."""
+    return rows_of({"id": each} for each in ids)
+
+
 def insert_new(table: Table) -> postgresql.Insert:
     """Return an insert that leaves out a row whose key is there; only RETURNING tells.
 

@@ -5,7 +5,7 @@ whoever goes on after a crash repeats nothing, and leaves nothing out.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy import delete, null, or_, select, tuple_, update
 
 from milepost.store import batches, erasures, keys, leftovers, memories, schema, unsigning
-from milepost.store.dialect import among, number, rows, rows_of, text, word
+from milepost.store.dialect import among, number, rows, rows_of, rows_of_ids, text, word
 from milepost.store.erasures import ErasureRow
 from milepost.store.leftovers import Cause
 from milepost.store.memories import DELETE_MAX
@@ -296,8 +296,8 @@ def _sessions(whose: _Whose, at: _At) -> Work[_Outcome]:
     these, forks = page, page
     while forks:
         these = forks
-        forks = [each for (each,) in (yield _FORKS(these=_ids(these), tenant=whose.tenant))]
-    inside = yield _RUNS_IN(these=_ids(these), tenant=whose.tenant, limit=RUNS_MAX)
+        forks = [each for (each,) in (yield _FORKS(these=rows_of_ids(these), tenant=whose.tenant))]
+    inside = yield _RUNS_IN(these=rows_of_ids(these), tenant=whose.tenant, limit=RUNS_MAX)
     if not inside:
         closed = yield from close_sessions(whose.tenant, these, whose.cause)
         step = Step({"sessions": len(closed)})
@@ -321,7 +321,9 @@ def _runs(whose: _Whose, at: _At) -> Work[_Outcome]:
 def _remove(whose: _Whose, run_ids: Sequence[str]) -> Work[Step]:
     removed = yield from remove_runs(whose.tenant, run_ids, whose.cause, forks=True)
     if removed.gone:
-        yield _UNNAME_USAGE(these=_ids(removed.gone), tenant=whose.tenant, user_id=whose.user)
+        yield _UNNAME_USAGE(
+            these=rows_of_ids(removed.gone), tenant=whose.tenant, user_id=whose.user
+        )
     return Step({"runs": len(removed.gone)}, removed.gone, removed.busy)
 
 
@@ -457,7 +459,7 @@ STAGES: Mapping[str, Callable[[_Whose, _At], Work[_Outcome]]] = {
 
 def _gone(ids: set[str]) -> Work[set[str]]:
     """Return which of these are ids of nothing any more."""
-    these = _ids(sorted(ids))
+    these = rows_of_ids(sorted(ids))
     found = yield tuple(statement(these=these) for statement in _THERE)
     return ids - {each for there in found for (each,) in there}
 
@@ -494,7 +496,3 @@ def _unnamed(said: Any, user: str) -> Any:
             return None
         case _:
             return said
-
-
-def _ids(ids: Iterable[str]) -> str:
-    return rows_of({"id": each} for each in ids)

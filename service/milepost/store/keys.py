@@ -7,7 +7,7 @@ from sqlalchemy import func, insert, select, update
 
 from milepost.core.errors import NotFoundError
 from milepost.store import erasures, schema
-from milepost.store.dialect import now_ms, number, rows, rows_of, text
+from milepost.store.dialect import now_ms, number, rows, rows_of_ids, text
 from milepost.store.listing import Query, paged
 from milepost.store.records import Page
 from milepost.store.work import Statement, Work
@@ -114,7 +114,7 @@ def find(tenant: str, key_id: str) -> Work[KeyRow]:
 
 def names(tenant: str, key_ids: Iterable[str]) -> Work[dict[str, str]]:
     """Return what the tenant calls those of its keys; what is no key's id is left out."""
-    named = rows_of({"id": key_id} for key_id in key_ids)
+    named = rows_of_ids(key_ids)
     found = yield _NAMES(tenant=tenant, named=named)
     return dict(found)
 

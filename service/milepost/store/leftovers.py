@@ -16,7 +16,7 @@ from milepost.store.dialect import (
     now_ms,
     number,
     rows,
-    rows_of,
+    rows_of_ids,
     text,
     word,
     words,
@@ -180,7 +180,7 @@ def emptied(tenant: str, session_ids: Iterable[str], cause: Cause = TIME) -> Cal
 
     Those are left out whose own terms say how long they are kept, and other users'.
     """
-    closed = rows_of({"id": each} for each in session_ids)
+    closed = rows_of_ids(session_ids)
     return _NOTE_SESSIONS(
         tenant=tenant, closed=closed, erasure_id=cause.erasure_id, user_id=cause.user
     )

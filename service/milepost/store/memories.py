@@ -18,6 +18,7 @@ from milepost.store.dialect import (
     owned_by,
     rows,
     rows_of,
+    rows_of_ids,
     text,
     tidied_words,
     worded,
@@ -273,7 +274,7 @@ def pruning(tenant: str, owner: Owner, kind: MemoryKind, most: int) -> Call:
 
 def unlearning(tenant: str, run_ids: Sequence[str]) -> Call:
     """Return the statement that forgets what these runs alone have said."""
-    return _UNLEARN(tenant=tenant, taught_by=rows_of({"id": each} for each in run_ids))
+    return _UNLEARN(tenant=tenant, taught_by=rows_of_ids(run_ids))
 
 
 def keys(tenant: str, owner: Owner, limit: int) -> Work[list[tuple[MemoryKind, str]]]:
@@ -408,7 +409,7 @@ def delete_of_user(tenant: str, user: str) -> Work[int]:
 
 def delete_of_sessions(tenant: str, session_ids: Sequence[str]) -> Work[int]:
     """Forget what belongs to these sessions alone; return how much that was."""
-    closed = rows_of({"id": each} for each in session_ids)
+    closed = rows_of_ids(session_ids)
     gone = yield _DELETE_OF_SESSIONS(tenant=tenant, closed=closed)
     if gone:  # Tidying takes as long as there are memories: most sessions have none.
         yield _TIDY()

@@ -16,6 +16,7 @@ from milepost.store.dialect import (
     number,
     rows,
     rows_of,
+    rows_of_ids,
     text,
     word,
 )
@@ -261,13 +262,13 @@ def _looks(fresh: Sequence[NewRun], queue_max: int | None) -> dict[str, Call]:
     """Return the statements that say what there is of what these runs need."""
     calls: dict[str, Call] = {}
     if remembered := {run.agent_id for run in fresh if run.agent_is_remembered}:
-        calls["agents"] = _AGENTS(remembered=rows_of({"id": each} for each in remembered))
+        calls["agents"] = _AGENTS(remembered=rows_of_ids(remembered))
     if users := {(run.tenant, run.user) for run in fresh if run.user is not None}:
         calls["together"], calls["erased"] = erasures.looking_for(users)
     if sources := {run.fork.run_id for run in fresh if run.fork}:
-        calls["sources"] = _HOLD_SOURCES(sources=rows_of({"id": each} for each in sources))
+        calls["sources"] = _HOLD_SOURCES(sources=rows_of_ids(sources))
     if followed := {run.session_id for run in fresh if _follows(run)}:
-        calls["owners"] = _OWNERS(followed=rows_of({"id": each} for each in followed))
+        calls["owners"] = _OWNERS(followed=rows_of_ids(followed))
     if queue_max is not None:
         calls["length"] = _QUEUE_LENGTH(limit=queue_max + 1)
     return calls

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import exists, select
 
 from milepost.store import belongings, conversations, leftovers, schema
-from milepost.store.dialect import among, number, rows, rows_of, text
+from milepost.store.dialect import among, number, rows, rows_of_ids, text
 from milepost.store.leftovers import TIME, Cause
 from milepost.store.partitions import Partition
 from milepost.store.untelling import untell
@@ -103,7 +103,7 @@ def remove_runs(
     logs in `past` partitions are left for these to be dropped.
     """
     gathered = yield from _gather(tenant, run_ids, forks=forks)
-    locked = yield _LOCK(above=_ids(gathered), tenant=tenant)
+    locked = yield _LOCK(above=rows_of_ids(gathered), tenant=tenant)
     over = {run_id for run_id, _, ended, awaited in locked if ended and not awaited}
     free = _free(gathered, over)
     busy = tuple(run_id for run_id, _, ended, _ in locked if not ended)
@@ -119,7 +119,7 @@ def close_sessions(tenant: str, session_ids: Sequence[str], cause: Cause = TIME)
     """Erase those of the sessions that have neither runs nor forks; return which these were."""
     for session_id in sorted(session_ids):
         yield from conversations.lock_of_session(tenant, session_id)
-    above = _ids(session_ids)
+    above = rows_of_ids(session_ids)
     yield _LOCK_SESSIONS(above=above, tenant=tenant)
     empty = [each for (each,) in (yield _EMPTY(above=above, tenant=tenant))]
     if empty:
@@ -135,7 +135,7 @@ def _gather(tenant: str, run_ids: Sequence[str], *, forks: bool) -> Work[Mapping
     gathered = _Gathered({run_id: set() for run_id in run_ids})
     above: Sequence[str] = run_ids
     while above:
-        named = {"above": _ids(above), "tenant": tenant, "limit": GATHERED_MAX}
+        named = {"above": rows_of_ids(above), "tenant": tenant, "limit": GATHERED_MAX}
         found = list((yield _STARTED(**named)))
         if forks:
             found += yield _FORKED(**named)
@@ -155,7 +155,3 @@ def _free(gathered: Mapping[str, set[str]], over: set[str]) -> set[str]:
             stuck.add(run_id)
             held += gathered[run_id]
     return set(gathered) - stuck
-
-
-def _ids(ids: Iterable[str]) -> str:
-    return rows_of({"id": each} for each in ids)

@@ -21,7 +21,7 @@ from milepost.store.dialect import (
     number,
     reach,
     rows,
-    rows_of,
+    rows_of_ids,
     text,
     tidied_words,
 )
@@ -345,7 +345,7 @@ def _through(due: Sequence[str], first_kept: str | None) -> str | None:
 
 
 def _worn_off(tenant: str, resource: Wearing, due: Sequence[str]) -> Work[int]:
-    worn = rows_of({"id": run_id} for run_id in due)
+    worn = rows_of_ids(due)
     match resource:
         case "events":
             yield from untell(tenant, due)

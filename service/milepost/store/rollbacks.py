@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import delete, select
 
 from milepost.store import lines, memories, runs, schema
-from milepost.store.dialect import among, rows, rows_of, text
+from milepost.store.dialect import among, rows, rows_of_ids, text
 from milepost.store.runs import Letter
 from milepost.store.work import Statement, Work
 
@@ -42,13 +42,13 @@ def unlearn(tenant: str, run_ids: Sequence[str], said: str, now_ms: int) -> Work
     """
     gone, above = list(run_ids), list(run_ids)
     while above:
-        below = yield _BELOW(above=_ids(above), tenant=tenant)
+        below = yield _BELOW(above=rows_of_ids(above), tenant=tenant)
         for reader in (run_id for run_id, reads in below if reads):
             letter = Letter("cancel", said, "cancel", now_ms, lines.GRACE_MS)
             yield from runs.deliver(tenant, reader, letter)
         above = [run_id for run_id, _ in below]
         gone += above
-    yield _DROP(above=_ids(gone), tenant=tenant), memories.unlearning(tenant, gone)
+    yield _DROP(above=rows_of_ids(gone), tenant=tenant), memories.unlearning(tenant, gone)
 
 
 def is_rolled_back(tenant: str, run_id: str, *, hold: bool = False) -> Work[bool]:
@@ -65,7 +65,3 @@ def is_rolled_back(tenant: str, run_id: str, *, hold: bool = False) -> Work[bool
         if rolled_back_by is not None:
             return True
     return False
-
-
-def _ids(ids: Sequence[str]) -> str:
-    return rows_of({"id": each} for each in ids)

@@ -14,6 +14,7 @@ from milepost.store.dialect import (
     number,
     rows,
     rows_of,
+    rows_of_ids,
     text,
     word,
     words,
@@ -356,7 +357,7 @@ def due(now_ms: int, limit: int, seen: Iterable[str] = ()) -> Work[list[RunRow]]
 
     But for those that were `seen`: one that nothing can be done with stays due.
     """
-    found = yield _DUE(now_ms=now_ms, limit=limit, seen=rows_of({"id": run_id} for run_id in seen))
+    found = yield _DUE(now_ms=now_ms, limit=limit, seen=rows_of_ids(seen))
     return [RunRow(*row) for row in found]
 
 

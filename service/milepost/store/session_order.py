@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from milepost.store import schema
-from milepost.store.dialect import among, number, rows, rows_of, text, words
+from milepost.store.dialect import among, number, rows, rows_of_ids, text, words
 from milepost.store.work import Statement, Work
 
 _R = schema.runs.c
@@ -91,5 +91,5 @@ def _following_unplaced(tenant: str, session_id: str, behind: Spot | None) -> Wo
 
 def stands(session_ids: Collection[str]) -> Work[dict[str, int]]:
     """Return for each session that is there a number that grows with what happens in it."""
-    found = yield _STANDS(watched=rows_of({"id": each} for each in session_ids))
+    found = yield _STANDS(watched=rows_of_ids(session_ids))
     return dict(found)

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Select, Text, cast, func, null, select, union
 from milepost.core.context import SUMMARIES_MAX
 from milepost.core.window import Place, Trimmed
 from milepost.store import schema
-from milepost.store.dialect import among, number, rows, rows_of, text, word
+from milepost.store.dialect import among, number, rows, rows_of, rows_of_ids, text, word
 from milepost.store.work import Rows, Statement, Work
 
 PINS_MAX = 50
@@ -231,5 +231,5 @@ def told(tenant: str, summary_ids: Collection[str]) -> Work[list[str]]:
 
     One that tells of what was erased meanwhile tells nothing.
     """
-    found = dict((yield _TRIMMED(tenant=tenant, wanted=rows_of({"id": e} for e in summary_ids))))
+    found = dict((yield _TRIMMED(tenant=tenant, wanted=rows_of_ids(summary_ids))))
     return [found[each] for each in summary_ids if found.get(each)]

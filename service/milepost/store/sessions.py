@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, insert, select, update
 
 from milepost.core.errors import ConflictError
 from milepost.store import belongings, children, conversations, erasures, log, schema
-from milepost.store.dialect import among, number, rows, rows_of, text, words
+from milepost.store.dialect import among, number, rows, rows_of_ids, text, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
 from milepost.store.missing import session_not_found
 from milepost.store.records import Page
@@ -332,7 +332,7 @@ def erase(tenant: str, session_id: str, *, expected_version: int | None = None) 
 
 def _require_no_forks(session_ids: Sequence[str]) -> Work[None]:
     """Raise `ConflictError` if others than these share the past of one of these."""
-    for fork_id, parent_id in (yield _FORKS(parents=rows_of({"id": e} for e in session_ids))):
+    for fork_id, parent_id in (yield _FORKS(parents=rows_of_ids(session_ids))):
         if fork_id not in session_ids:
             raise ConflictError(
                 f"session {fork_id} was forked off {parent_id}, and shares its past; erase it"

@@ -3,7 +3,7 @@
 In place of the name stands the id of the erasure, of which nobody can tell any more whose it was.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -11,7 +11,7 @@ from sqlalchemy import null, select, update
 
 from milepost.core.events import ApprovalDecided, ApprovalWithdrawn, ToolCallDenied
 from milepost.store import schema
-from milepost.store.dialect import among, rows, rows_of, text
+from milepost.store.dialect import among, rows, rows_of, rows_of_ids, text
 from milepost.store.retelling import Said, retell
 from milepost.store.sweeps import Place, Sweep
 from milepost.store.work import Statement, Work
@@ -117,14 +117,14 @@ def approvals(tenant: str, whose: Signature, after: Place) -> Work[tuple[int, Pl
     cast = [
         {"approval_id": approval_id, "voter": voter}
         for approval_id, voter in (
-            yield _VOTES(these=_ids(each for each, *_ in found), tenant=tenant)
+            yield _VOTES(these=rows_of_ids(each for each, *_ in found), tenant=tenant)
         )
         if whose.is_theirs(voter)
     ]
     if cast:
         yield _UNSIGN_VOTES(cast_by=rows_of(cast), **named)
     if decided:
-        yield _UNSIGN_APPROVALS(these=_ids(decided), **named)
+        yield _UNSIGN_APPROVALS(these=rows_of_ids(decided), **named)
         yield from _retell(tenant, decided, whose)
     return len({*decided, *(each["approval_id"] for each in cast)}), until
 
@@ -158,7 +158,7 @@ def _retell(
         return said
 
     rewritten = []
-    for run_id, seq, kind, data in (yield _LETTERS_IN(these=_ids(runs), tenant=tenant)):
+    for run_id, seq, kind, data in (yield _LETTERS_IN(these=rows_of_ids(runs), tenant=tenant)):
         said = orjson.loads(data)
         if kind in _LETTERS and (told := unsigned(run_id, said)) != said:
             rewritten.append({"run_id": run_id, "seq": seq, "data": orjson.dumps(told).decode()})
@@ -166,7 +166,3 @@ def _retell(
         yield _REWRITE(rewritten=rows_of(rewritten), tenant=tenant)
     types = (ApprovalDecided.type, ApprovalWithdrawn.type, ToolCallDenied.type)
     yield from retell(tenant, runs, types, unsigned)
-
-
-def _ids(ids: Iterable[str]) -> str:
-    return rows_of({"id": each} for each in ids)

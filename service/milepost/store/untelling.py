@@ -9,7 +9,7 @@ from sqlalchemy import exists, select, update
 
 from milepost.core.events import MemorySummarized
 from milepost.store import schema
-from milepost.store.dialect import among, in_reach, reach, rows, rows_of, text
+from milepost.store.dialect import among, in_reach, reach, rows, rows_of, rows_of_ids, text
 from milepost.store.records import Append
 from milepost.store.retelling import retell
 from milepost.store.work import Statement, Work
@@ -78,7 +78,7 @@ def untell(tenant: str, run_ids: Collection[str]) -> Work[None]:
 
     It is for the transaction in which they go, or their logs do, before these are gone.
     """
-    gone = rows_of({"id": run_id} for run_id in run_ids)
+    gone = rows_of_ids(run_ids)
     turns = [(session_id, turn) for session_id, turn in (yield _TURNS(gone=gone, tenant=tenant))]
     makers: dict[str, str] = {}
     while turns:
@@ -103,13 +103,13 @@ def untell_gone(item: Append) -> Work[None]:
     It is for the transaction of the append. A model takes its time to tell, and whoever erased a
     run meanwhile found nothing that was told of it yet.
     """
-    told_of = rows_of({"id": run_id} for run_id in item.told_of)
+    told_of = rows_of_ids(item.told_of)
     held = yield _HOLD(told_of=told_of, tenant=item.tenant)
     logged = yield _WITH_LOGS(told_of=told_of, tenant=item.tenant, **reach(item.told_of))
     if len(held) == len(logged) == len(item.told_of):
         return
     ids = {each.id for each in item.summaries}
-    yield _SILENCE(told=rows_of({"id": each} for each in ids), tenant=item.tenant)
+    yield _SILENCE(told=rows_of_ids(ids), tenant=item.tenant)
     yield from retell(
         item.tenant,
         [item.run_id],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, insert, select
 
 from milepost.store import schema
-from milepost.store.dialect import among, number, rows, rows_of, text
+from milepost.store.dialect import among, number, rows, rows_of, rows_of_ids, text
 from milepost.store.work import Call, Statement, Work
 
 _V = schema.votes.c
@@ -68,7 +68,7 @@ def of(tenant: str, approval_id: str) -> Call:
 
 def of_many(tenant: str, approval_ids: Iterable[str]) -> Work[list[VoteRow]]:
     """Return the votes on these approvals of a tenant, the oldest first."""
-    shown = rows_of({"id": approval_id} for approval_id in approval_ids)
+    shown = rows_of_ids(approval_ids)
     return [VoteRow(*row) for row in (yield _OF_MANY(tenant=tenant, shown=shown))]
 
 
