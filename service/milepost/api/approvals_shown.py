@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from milepost.core.changes import changes
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.store import keys, votes
 from milepost.store.approval_rows import ApprovalRow
 from milepost.store.store import Store
@@ -56,7 +56,7 @@ def show_approval(
         "required": row.required,
         "terms": _terms(row),
         "escalated": bool(row.escalated),
-        "remind_at": _time(row.remind_ms),
+        "remind_at": rfc3339_or_none(row.remind_ms),
         "requester": {"key": row.made_by, "user": row.requester},
         "votes": [_vote(row, vote, names) for vote in given],
         "created_at": rfc3339(row.created_ms),
@@ -64,15 +64,11 @@ def show_approval(
         "decision": row.decision,
         "decided_by": row.decided_by,
         "decided_by_name": row.decided_by and names.get(row.decided_by, row.decided_by),
-        "decided_at": _time(row.decided_ms),
+        "decided_at": rfc3339_or_none(row.decided_ms),
         "comment": row.comment,
         "version": row.version,
         "changed_at": rfc3339(row.changed_ms),
     }
-
-
-def _time(time_ms: int | None) -> str | None:
-    return None if time_ms is None else rfc3339(time_ms)
 
 
 def _diff(row: ApprovalRow) -> list[dict[str, Any]] | None:

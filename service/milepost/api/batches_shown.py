@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from milepost.api.runs_shown import shown_status
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.store.batches import BatchRow, ResultRow
 
 
@@ -24,7 +24,7 @@ def show_batch(row: BatchRow) -> dict[str, Any]:
         "deadline_s": None if deadline_ms is None else deadline_ms / 1000,
         "user": row.user,
         "created_at": rfc3339(row.created_ms),
-        "ended_at": None if ended_ms is None else rfc3339(ended_ms),
+        "ended_at": rfc3339_or_none(ended_ms),
         **show_progress(row),
         "cancelled_by": row.cancelled_by,
         "cancel_reason": row.cancel_reason,

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from milepost.core.codec import dollars
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.runtime.budgets import LIMITS, shown
 from milepost.store.amounts import MEASURES, Amounts, Bounds
 from milepost.store.budget_counters import Counter
@@ -50,7 +50,7 @@ def show_counter(counter: Counter) -> dict[str, Any]:
     left = Amounts(*(max(0, rest or 0) for rest in counter.left))
     return {
         "scope_value": counter.key.scope_value or None,
-        "resets_at": None if counter.resets_ms is None else rfc3339(counter.resets_ms),
+        "resets_at": rfc3339_or_none(counter.resets_ms),
         "spent": _show(counter.spent, counter.bounds),
         "reserved": _show(counter.reserved, counter.bounds),
         "remaining": _show(left, counter.bounds),

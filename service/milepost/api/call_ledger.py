@@ -18,7 +18,7 @@ from milepost.api.paging import (
 )
 from milepost.api.requests import caller
 from milepost.core.errors import NotFoundError
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.runtime.journal import Ports
 from milepost.runtime.ledger import Attempt, CallState, Ledger, LedgerCall
 from milepost.store import runs, tool_calls
@@ -105,7 +105,7 @@ def _shown(call: LedgerCall) -> dict[str, Any]:
         "result_is_cut": call.result_is_cut,
         "error": call.error,
         "requested_at": rfc3339(call.requested_ms),
-        "ended_at": _time(call.ended_ms),
+        "ended_at": rfc3339_or_none(call.ended_ms),
         "duration_ms": call.duration_ms,
     }
 
@@ -114,11 +114,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         "attempt": attempt.attempt,
         "started_at": rfc3339(attempt.started_ms),
-        "ended_at": _time(attempt.ended_ms),
+        "ended_at": rfc3339_or_none(attempt.ended_ms),
         "outcome": attempt.outcome,
         "duration_ms": attempt.duration_ms,
     }
-
-
-def _time(time_ms: int | None) -> str | None:
-    return None if time_ms is None else rfc3339(time_ms)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.store.erasures import ErasureRow
 
 
@@ -16,5 +16,5 @@ def show_erasure(row: ErasureRow) -> dict[str, Any]:
         "erased": row.counted,
         "asked_by": row.asked_by,
         "created_at": rfc3339(row.created_ms),
-        "ended_at": None if row.ended_ms is None else rfc3339(row.ended_ms),
+        "ended_at": rfc3339_or_none(row.ended_ms),
     }

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from milepost.api.acts import act_of
 from milepost.api.paging import allow, choice, json_response, listed, page, words
 from milepost.api.requests import approvals_reader, caller
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.runtime.journal import Ports
 from milepost.runtime.tenant_policies import TenantPolicies
 from milepost.store import audit, grants
@@ -87,6 +87,6 @@ def show_grant(row: GrantRow, now_ms: int) -> dict[str, Any]:
         "created_at": rfc3339(row.created_ms),
         "expires_at": rfc3339(row.expires_ms),
         "revoked_by": row.revoked_by,
-        "revoked_at": None if row.revoked_ms is None else rfc3339(row.revoked_ms),
+        "revoked_at": rfc3339_or_none(row.revoked_ms),
         "active": row.revoked_ms is None and row.expires_ms > now_ms,
     }

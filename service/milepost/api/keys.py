@@ -12,7 +12,7 @@ from milepost.api.bodies import read_body
 from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.replays import asked, once
 from milepost.api.requests import caller
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.runtime.credentials import KeySpec, issue, key_of, new_secret, revoke
 from milepost.runtime.journal import Ports
 from milepost.store import keys
@@ -107,6 +107,6 @@ def show_key(row: KeyRow) -> dict[str, Any]:
         "scopes": orjson.loads(row.scopes),
         "subject": row.subject,
         "created_at": rfc3339(row.created_ms),
-        "expires_at": None if row.expires_ms is None else rfc3339(row.expires_ms),
-        "revoked_at": None if row.revoked_ms is None else rfc3339(row.revoked_ms),
+        "expires_at": rfc3339_or_none(row.expires_ms),
+        "revoked_at": rfc3339_or_none(row.revoked_ms),
     }

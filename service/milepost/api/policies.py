@@ -19,7 +19,7 @@ from milepost.api.replays import asked, keeping
 from milepost.api.requests import caller
 from milepost.core.messages import ToolCall
 from milepost.core.rulings import Ask, Count, Refuse, Reject, Ruling, Run
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339_or_none
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.journal import Ports
 from milepost.runtime.judging import Judging
@@ -191,7 +191,7 @@ def _shown(row: PolicyRow) -> Response:
         "scope": row.scope,
         "policy": orjson.loads(row.policy),
         "version": row.version,
-        "updated_at": None if row.updated_ms is None else rfc3339(row.updated_ms),
+        "updated_at": rfc3339_or_none(row.updated_ms),
     }
     return json_response(shown, headers={"ETag": etag(row)})
 

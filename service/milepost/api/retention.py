@@ -12,7 +12,7 @@ from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.requests import caller
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339_or_none
 from milepost.live.text_buffers import TEXT_TTL_S
 from milepost.runtime.journal import Ports
 from milepost.store import audit, retention
@@ -92,7 +92,7 @@ class Retention:
             "memories_s": _s(rules.memories_ms),
             "installation": {"kept_max_s": self._kept_max_s, "deltas_s": TEXT_TTL_S},
             "version": row.version,
-            "updated_at": None if row.updated_ms is None else rfc3339(row.updated_ms),
+            "updated_at": rfc3339_or_none(row.updated_ms),
         }
         return json_response(shown, headers={"ETag": etag(row)})
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.store.records import LogEntry
 from milepost.store.runs import RunRow
 
@@ -34,9 +34,9 @@ def show_run(row: RunRow) -> dict[str, Any]:
         "user": row.user,
         "priority": row.lane,
         "created_at": rfc3339(row.created_ms),
-        "ended_at": _time(row.ended_ms),
-        "deadline_at": _time(row.deadline_ms),
-        "scheduled_for": _time(row.run_at_ms) if row.status == "scheduled" else None,
+        "ended_at": rfc3339_or_none(row.ended_ms),
+        "deadline_at": rfc3339_or_none(row.deadline_ms),
+        "scheduled_for": rfc3339_or_none(row.run_at_ms) if row.status == "scheduled" else None,
         "output": outcome.get("output"),
         "usage": outcome.get("usage"),
         "finish_reason": outcome.get("finish_reason"),
@@ -60,7 +60,3 @@ def show_log_entry(run_id: str, entry: LogEntry) -> dict[str, Any]:
         "run_id": run_id,
         "data": orjson.loads(entry.data),
     }
-
-
-def _time(time_ms: int | None) -> str | None:
-    return None if time_ms is None else rfc3339(time_ms)

@@ -11,7 +11,7 @@ from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.requests import caller
 from milepost.core.errors import InvalidError, NotFoundError
 from milepost.core.window import Place
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.memory.sight import can_be_pinned
 from milepost.runtime.credentials import Scope
 from milepost.runtime.history import History
@@ -125,5 +125,5 @@ def show_summary(row: SummaryRow) -> dict[str, Any]:
         "model": row.model,
         "run_id": row.run_id,
         "created_at": rfc3339(row.created_ms),
-        "reverted_at": None if row.reverted_ms is None else rfc3339(row.reverted_ms),
+        "reverted_at": rfc3339_or_none(row.reverted_ms),
     }

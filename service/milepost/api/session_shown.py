@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.runtime.conversation import Said
 from milepost.runtime.messages_shown import show_words
 from milepost.store.sessions import SessionRow
@@ -27,9 +27,9 @@ def show_session(row: SessionRow) -> dict[str, Any]:
         "created_at": rfc3339(row.created_ms),
         "updated_at": rfc3339(row.updated_ms),
         "archived": row.archived_ms is not None,
-        "archived_at": _time(row.archived_ms),
+        "archived_at": rfc3339_or_none(row.archived_ms),
         "ttl_s": _s(row.ttl_ms),
-        "expires_at": _time(row.expires_ms),
+        "expires_at": rfc3339_or_none(row.expires_ms),
         "keep_s": _s(row.keep_ms),
         "forked_from": _origin(row),
         "metadata": orjson.loads(row.metadata),
@@ -42,10 +42,6 @@ def _origin(row: SessionRow) -> dict[str, Any] | None:
         return None
     at = None if row.forked_index is None else f"{row.forked_turn}.{row.forked_index}"
     return {"session_id": row.forked_from, "at": at}
-
-
-def _time(time_ms: int | None) -> str | None:
-    return None if time_ms is None else rfc3339(time_ms)
 
 
 def _s(span_ms: int | None) -> int | None:

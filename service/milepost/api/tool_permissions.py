@@ -1,6 +1,6 @@
 """`/v1/tool_permissions`: to whom a tenant permits which tools."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from pydantic import Field, field_validator
@@ -14,7 +14,7 @@ from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.requests import caller
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339_or_none
 from milepost.runtime.journal import Ports
 from milepost.runtime.tenant_permissions import TenantPermissions
 from milepost.runtime.toolsets import Toolsets
@@ -111,11 +111,10 @@ def _kept(row: PermissionsRow, said: str, act: AuditRow) -> Work[PermissionsRow]
 
 
 def _shown(row: PermissionsRow, tools: Registry) -> Response:
-    updated: Any = None if row.updated_ms is None else rfc3339(row.updated_ms)
     listed = orjson.loads(row.permissions)
     shown = {
         "permissions": listed,
         "unknown": sorted(name for name in listed if name not in tools),
-        "updated_at": updated,
+        "updated_at": rfc3339_or_none(row.updated_ms),
     }
     return json_response(shown, headers={"ETag": etag(row)})

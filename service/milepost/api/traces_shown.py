@@ -11,7 +11,7 @@ from milepost.core.codec import decode, usage_shown
 from milepost.core.events import MessageStarted
 from milepost.core.reasoning import thoughts
 from milepost.core.spans import Span
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.store import runs, traces, usage
 from milepost.store.records import LogEntry
 from milepost.store.runs import RunRow
@@ -36,7 +36,7 @@ def show_trace(row: TraceRow) -> dict[str, Any]:
         "user": run.user,
         "created_at": rfc3339(run.created_ms),
         "started_at": rfc3339(row.start_ms),
-        "ended_at": None if run.ended_ms is None else rfc3339(run.ended_ms),
+        "ended_at": rfc3339_or_none(run.ended_ms),
         "duration_ms": row.duration_ms,
         "span_count": row.spans,
         "tool_calls": row.tool_calls,

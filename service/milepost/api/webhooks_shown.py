@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, rfc3339_or_none
 from milepost.store.webhook_deliveries import DeliveryRow
 from milepost.store.webhooks import WebhookRow
 
@@ -43,7 +43,7 @@ def show_delivery(row: DeliveryRow) -> dict[str, Any]:
         "failures": row.failures,
         "next_attempt_at": rfc3339(row.due_ms) if waits else None,
         "created_at": rfc3339(row.created_ms),
-        "ended_at": None if row.ended_ms is None else rfc3339(row.ended_ms),
+        "ended_at": rfc3339_or_none(row.ended_ms),
         "attempts": attempts,
     }
 

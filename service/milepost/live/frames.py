@@ -24,6 +24,11 @@ def rfc3339(time_ms: int) -> str:
     return f"{_second(seconds)}.{millis:03d}Z"
 
 
+def rfc3339_or_none(time_ms: int | None) -> str | None:
+    """Return the time as `rfc3339` does, or None for what has not happened."""
+    return None if time_ms is None else rfc3339(time_ms)
+
+
 class Frame:
     """A durable event, encoded: `body` is its JSON object, `sse` its server-sent event."""
 
