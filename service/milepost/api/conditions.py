@@ -2,29 +2,17 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from milepost.core.errors import ConflictError
 from milepost.store.runs import StaleError
+from milepost.store.versions import Versioned
 
 TRIES = 5
 
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
-
-
-class Versioned(Protocol):
-    """What changes by making its next version."""
-
-    @property
-    def id(self) -> str:
-        """What it is called, whatever its version."""
-
-    @property
-    def version(self) -> int:
-        """How often it was changed, from 1."""
-
 
 R = TypeVar("R", bound=Versioned)
 

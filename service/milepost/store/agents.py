@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import case, insert, select, update
 
-from milepost.core.errors import ConflictError, InvalidError, MilepostError, NotFoundError
+from milepost.core.errors import ConflictError, InvalidError, NotFoundError
 from milepost.store import schema
 from milepost.store.dialect import insert_new, json_text, number, text
 from milepost.store.listing import Query, paged, where_between, where_labelled
 from milepost.store.records import Page
+from milepost.store.versions import moved
 from milepost.store.work import Call, Statement, Work
 
 _A = schema.agents.c
@@ -183,7 +184,7 @@ def revise(
     """
     advanced = yield _ADVANCE(agent_id=agent_id, tenant=tenant, expected=expected_version)
     if not advanced:
-        raise (yield from _moved(tenant, agent_id, expected_version))
+        raise moved("agent", (yield from find(tenant, agent_id)), expected_version)
     yield _version(tenant, agent_id, advanced[0][0], definition, now_ms)
     return (yield from find(tenant, agent_id))
 
@@ -196,16 +197,7 @@ def delete(
         agent_id=agent_id, tenant=tenant, expected=expected_version, now_ms=now_ms
     )
     if not deleted:
-        raise (yield from _moved(tenant, agent_id, expected_version))
-
-
-def _moved(tenant: str, agent_id: str, expected: int | None) -> Work[MilepostError]:
-    """Return why the agent was not as expected; raise `NotFoundError` if it is not there."""
-    row = yield from find(tenant, agent_id)
-    return ConflictError(
-        f"agent {agent_id} is at version {row.version}, not {expected}; read it again",
-        code="precondition_failed",
-    )
+        raise moved("agent", (yield from find(tenant, agent_id)), expected_version)
 
 
 def definition(tenant: str, agent_id: str, version: int) -> Work[str]:

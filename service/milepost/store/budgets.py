@@ -7,12 +7,13 @@ from typing import Literal, get_args
 from sqlalchemy import Double, bindparam, exists, insert, select, update
 from sqlalchemy import delete as delete_from
 
-from milepost.core.errors import ConflictError, MilepostError, NotFoundError
+from milepost.core.errors import NotFoundError
 from milepost.store import erasures, schema
 from milepost.store.amounts import MEASURES, Bounds
 from milepost.store.dialect import number, text
 from milepost.store.listing import Query, paged, where_equal, where_labelled
 from milepost.store.records import Page
+from milepost.store.versions import moved
 from milepost.store.work import Statement, Work
 
 BudgetScope = Literal["tenant", "user", "agent", "session"]
@@ -201,7 +202,7 @@ def change(
         expected=expected_version,
     )
     if not changed:
-        raise (yield from _moved(tenant, budget_id, expected_version))
+        raise moved("budget", (yield from find(tenant, budget_id)), expected_version)
     return BudgetRow(*changed[0])
 
 
@@ -212,14 +213,5 @@ def delete(tenant: str, budget_id: str, *, expected_version: int | None = None) 
     """
     bound = {"tenant": tenant, "budget_id": budget_id}
     if not (yield _DELETE(**bound, expected=expected_version)):
-        raise (yield from _moved(tenant, budget_id, expected_version))
+        raise moved("budget", (yield from find(tenant, budget_id)), expected_version)
     yield _DELETE_RESERVATIONS(**bound), _LOCK_COUNTERS(**bound), _DELETE_COUNTERS(**bound)
-
-
-def _moved(tenant: str, budget_id: str, expected: int | None) -> Work[MilepostError]:
-    """Return why the budget was not as expected; raise `NotFoundError` if it is not there."""
-    row = yield from find(tenant, budget_id)
-    return ConflictError(
-        f"budget {budget_id} is at version {row.version}, not {expected}; read it again",
-        code="precondition_failed",
-    )

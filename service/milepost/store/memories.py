@@ -9,7 +9,7 @@ from sqlalchemy import and_, case, exists, func, literal, null, or_, select, upd
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects import postgresql
 
-from milepost.core.errors import ConflictError, MilepostError, NotFoundError
+from milepost.core.errors import NotFoundError
 from milepost.core.memories import Finding, MemoryKind, MemoryOrigin, MemoryScope, Owner
 from milepost.store import erasures, schema
 from milepost.store.dialect import (
@@ -25,6 +25,7 @@ from milepost.store.dialect import (
 )
 from milepost.store.listing import Query, paged, where_equal
 from milepost.store.records import NewMemory, Page, Source
+from milepost.store.versions import moved
 from milepost.store.work import Call, Statement, Work
 
 __all__ = [
@@ -384,14 +385,14 @@ def change(
         **_said(finding),
     )
     if not changed:
-        raise (yield from _moved(row.tenant, row.id, expected_version))
+        raise moved("memory", (yield from find(row.tenant, row.id)), expected_version)
     return MemoryRow(*changed[0])
 
 
 def delete(tenant: str, memory_id: str, *, expected_version: int | None = None) -> Work[None]:
     """Forget it; a later conversation may bring it up again."""
     if not (yield _DELETE(tenant=tenant, memory_id=memory_id, expected=expected_version)):
-        raise (yield from _moved(tenant, memory_id, expected_version))
+        raise moved("memory", (yield from find(tenant, memory_id)), expected_version)
     yield _TIDY()
 
 
@@ -414,15 +415,6 @@ def delete_of_sessions(tenant: str, session_ids: Sequence[str]) -> Work[int]:
     if gone:  # Tidying takes as long as there are memories: most sessions have none.
         yield _TIDY()
     return len(gone)
-
-
-def _moved(tenant: str, memory_id: str, expected: int | None) -> Work[MilepostError]:
-    """Return why the memory was not as expected; raise `NotFoundError` if it is not there."""
-    row = yield from find(tenant, memory_id)
-    return ConflictError(
-        f"memory {memory_id} is at version {row.version}, not {expected}; read it again",
-        code="precondition_failed",
-    )
 
 
 def _place(memory: NewMemory) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from milepost.store.dialect import among, number, rows, rows_of_ids, text, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
 from milepost.store.missing import session_not_found
 from milepost.store.records import Page
+from milepost.store.versions import moved
 from milepost.store.work import Rows, Statement, Work
 
 _S = schema.sessions.c
@@ -283,14 +284,7 @@ def change(
     if changed:
         return SessionRow(*changed[0])
     row = yield from find(tenant, session_id)
-    raise _moved(row, expected_version)
-
-
-def _moved(row: SessionRow, expected: int | None) -> ConflictError:
-    return ConflictError(
-        f"session {row.id} is at version {row.version}, not {expected}; read it again",
-        code="precondition_failed",
-    )
+    raise moved("session", row, expected_version)
 
 
 def delete(tenant: str, session_id: str, *, expected_version: int | None = None) -> Work[list[str]]:
@@ -313,7 +307,7 @@ def erase(tenant: str, session_id: str, *, expected_version: int | None = None) 
     if not locked:
         raise session_not_found(session_id)
     if expected_version not in {None, locked[0][0]}:
-        raise _moved((yield from find(tenant, session_id)), expected_version)
+        raise moved("session", (yield from find(tenant, session_id)), expected_version)
     for run_id, ended_ms, is_awaited in found:
         if ended_ms is None or is_awaited:
             raise _busy(session_id, run_id)

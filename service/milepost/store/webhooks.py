@@ -7,11 +7,12 @@ import orjson
 from sqlalchemy import case, insert, null, select, update
 from sqlalchemy import delete as delete_from
 
-from milepost.core.errors import ConflictError, MilepostError, NotFoundError
+from milepost.core.errors import NotFoundError
 from milepost.store import schema
 from milepost.store.dialect import number, rows, rows_of, text
 from milepost.store.listing import Query, paged, where_equal, where_labelled
 from milepost.store.records import Page
+from milepost.store.versions import moved
 from milepost.store.work import Statement, Work
 
 _W = schema.webhooks.c
@@ -209,7 +210,7 @@ def change(
         expected=expected_version,
     )
     if not changed:
-        raise (yield from _moved(row.tenant, row.id, expected_version))
+        raise moved("webhook", (yield from find(row.tenant, row.id)), expected_version)
     return WebhookRow(*changed[0])
 
 
@@ -229,7 +230,7 @@ def rotate(
         expected=expected_version,
     )
     if not changed:
-        raise (yield from _moved(row.tenant, row.id, expected_version))
+        raise moved("webhook", (yield from find(row.tenant, row.id)), expected_version)
     return WebhookRow(*changed[0])
 
 
@@ -242,14 +243,5 @@ def delete(tenant: str, webhook_id: str, *, expected_version: int | None = None)
     """Forget the webhook with all that was to be sent to it."""
     named = {"tenant": tenant, "webhook_id": webhook_id}
     if not (yield _DELETE(**named, expected=expected_version)):
-        raise (yield from _moved(tenant, webhook_id, expected_version))
+        raise moved("webhook", (yield from find(tenant, webhook_id)), expected_version)
     yield _DELETE_DELIVERIES(**named)
-
-
-def _moved(tenant: str, webhook_id: str, expected: int | None) -> Work[MilepostError]:
-    """Return why the webhook was not as expected; raise `NotFoundError` if it is not there."""
-    row = yield from find(tenant, webhook_id)
-    return ConflictError(
-        f"webhook {webhook_id} is at version {row.version}, not {expected}; read it again",
-        code="precondition_failed",
-    )
