@@ -8,7 +8,7 @@ import typer
 
 from milepost.cli.calling import connected, finite
 from milepost.cli.flags import CLIENT, with_settings
-from milepost.cli.printing import one_line, show_json, show_line, show_table
+from milepost.cli.printing import one_line, show_json, show_line, show_page
 from milepost.client.approvals import ApprovalFilters, DecisionOptions, FollowFilters
 from milepost.client.milepost import PATIENCE
 from milepost.client.shapes import ApprovalStatus, Decision
@@ -47,14 +47,12 @@ def list_approvals(  # noqa: PLR0913 - a command's flags
     }
     with connected(settings) as milepost:
         page = milepost.approvals.list(**filters)
-    if as_json:
-        for each in page.items:
-            show_line(each.raw)
-        return
-    rows = ((each.id, each.status, each.run_id, each.preview) for each in page.items)
-    show_table(("APPROVAL", "STATUS", "RUN", "CALL"), rows)
-    if page.next_cursor:
-        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
+    show_page(
+        page,
+        ("APPROVAL", "STATUS", "RUN", "CALL"),
+        lambda each: (each.id, each.status, each.run_id, each.preview),
+        as_json=as_json,
+    )
 
 
 @app.command()

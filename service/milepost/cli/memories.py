@@ -1,13 +1,13 @@
 """`milepost memories`: what was learned of conversations."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from milepost.cli.calling import connected
 from milepost.cli.flags import CLIENT, with_settings
-from milepost.cli.printing import show_line, show_table
+from milepost.cli.printing import show_line, show_list, show_page
 from milepost.client.shapes import Memory
 from milepost.core.memories import MemoryKind, MemoryScope
 from milepost.settings import Settings
@@ -20,6 +20,8 @@ OwnerId = Annotated[str | None, typer.Option("--owner", help="whose it is; of an
 Kind = Annotated[MemoryKind | None, typer.Option(help="only of this kind")]
 User = Annotated[str | None, typer.Option(help="only what is known about this user")]
 Limit = Annotated[int, typer.Option(min=1, max=100)]
+
+HEADINGS = ("MEMORY", "SCOPE", "OWNER", "KIND", "SAYS")
 
 
 @app.command("list")
@@ -40,9 +42,7 @@ def list_memories(  # noqa: PLR0913 - a command's flags
         page = milepost.memories.list(
             scope=scope, owner=owner, kind=kind, user=user, limit=limit, after=after
         )
-    _show(page.items, as_json=as_json)
-    if page.next_cursor and not as_json:
-        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
+    show_page(page, HEADINGS, _row_of, as_json=as_json)
 
 
 @app.command()
@@ -63,7 +63,7 @@ def search(  # noqa: PLR0913 - a command's flags
         page = milepost.memories.list(
             q=words, scope=scope, owner=owner, kind=kind, user=user, limit=limit
         )
-    _show(page.items, as_json=as_json)
+    show_list(page.items, HEADINGS, _row_of, as_json=as_json)
 
 
 @app.command()
@@ -87,13 +87,8 @@ def delete(
         milepost.memories.delete(memory_id)
 
 
-def _show(found: Iterable[Memory], *, as_json: bool) -> None:
-    if as_json:
-        for each in found:
-            show_line(each.raw)
-        return
-    rows = ((each.id, each.scope, each.owner, each.kind, _said(each)) for each in found)
-    show_table(("MEMORY", "SCOPE", "OWNER", "KIND", "SAYS"), rows)
+def _row_of(memory: Memory) -> Sequence[object]:
+    return memory.id, memory.scope, memory.owner, memory.kind, _said(memory)
 
 
 def _said(memory: Memory) -> str:

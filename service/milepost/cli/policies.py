@@ -6,7 +6,7 @@ import typer
 
 from milepost.cli.calling import connected, json_object, text_of
 from milepost.cli.flags import CLIENT, with_settings
-from milepost.cli.printing import show_json, show_line, show_table
+from milepost.cli.printing import show_json, show_page
 from milepost.settings import Settings
 
 Session = Annotated[
@@ -81,14 +81,12 @@ def list_grants(  # noqa: PLR0913 - a command's flags
             limit=limit,
             after=after,
         )
-    if as_json:
-        for each in page.items:
-            show_line(each.raw)
-        return
-    rows = ((each.id, each.session_id, each.tool, each.granted_by) for each in page.items)
-    show_table(("GRANT", "SESSION", "TOOL", "BY"), rows)
-    if page.next_cursor:
-        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
+    show_page(
+        page,
+        ("GRANT", "SESSION", "TOOL", "BY"),
+        lambda each: (each.id, each.session_id, each.tool, each.granted_by),
+        as_json=as_json,
+    )
 
 
 @grants.command()

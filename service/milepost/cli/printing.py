@@ -1,15 +1,16 @@
 """How the commands show things: tables and one-line events for people, JSON for programs."""
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import orjson
 import typer
 
 from milepost.client import Event
+from milepost.client.shapes import Page
 
 WIDTH_MAX = 100
 
@@ -31,6 +32,17 @@ _TELLING: Mapping[str, Sequence[str]] = {
     "approval.decided": ("decision", "by", "comment"),
     "message.completed": ("finish_reason",),
 }
+
+
+class Raw(Protocol):
+    """What a server answered, of which `raw` is all."""
+
+    @property
+    def raw(self) -> Mapping[str, Any]:
+        """The whole answer."""
+
+
+S = TypeVar("S", bound=Raw)
 
 
 def show_json(value: object) -> None:
@@ -63,6 +75,34 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
+
+
+def show_list(
+    found: Iterable[S],
+    headings: Sequence[str],
+    row_of: Callable[[S], Sequence[object]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what was found: a table for people, a line of JSON each for programs."""
+    if not as_json:
+        show_table(headings, map(row_of, found))
+        return
+    for each in found:
+        show_line(each.raw)
+
+
+def show_page(
+    page: Page[S],
+    headings: Sequence[str],
+    row_of: Callable[[S], Sequence[object]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print a page of a list, and tell people how to get at the next."""
+    show_list(page.items, headings, row_of, as_json=as_json)
+    if page.next_cursor and not as_json:
+        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
 
 
 class Telling:

@@ -7,7 +7,7 @@ import typer
 
 from milepost.cli.calling import connected, finite, pairs
 from milepost.cli.flags import CLIENT, with_settings
-from milepost.cli.printing import show_events, show_json, show_line, show_table
+from milepost.cli.printing import show_events, show_json, show_page
 from milepost.client.milepost import PATIENCE
 from milepost.client.runs import ForkOptions, RunFilters, RunOptions, ToolCallFilters
 from milepost.client.shapes import RunStatus, ToolCall, ToolCallState
@@ -114,14 +114,12 @@ def list_runs(  # noqa: PLR0913 - a command's flags
     }
     with connected(settings) as milepost:
         page = milepost.runs.list(**filters)
-    if as_json:
-        for run in page.items:
-            show_line(run.raw)
-        return
-    rows = ((run.id, run.status, run.agent, run.created_at, run.text) for run in page.items)
-    show_table(("RUN", "STATUS", "AGENT", "CREATED", "OUTPUT"), rows)
-    if page.next_cursor:
-        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
+    show_page(
+        page,
+        ("RUN", "STATUS", "AGENT", "CREATED", "OUTPUT"),
+        lambda run: (run.id, run.status, run.agent, run.created_at, run.text),
+        as_json=as_json,
+    )
 
 
 @app.command("tool-calls")
@@ -140,13 +138,7 @@ def tool_calls(  # noqa: PLR0913 - a command's flags
     filters: ToolCallFilters = {"state": state, "tool": tool, "limit": limit, "after": after}
     with connected(settings) as milepost:
         page = milepost.runs.tool_calls(run_id, **filters)
-    if as_json:
-        for call in page.items:
-            show_line(call.raw)
-        return
-    show_table(("CALL", "TOOL", "STATE", "TRIES", "CAME TO"), map(_row_of, page.items))
-    if page.next_cursor:
-        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
+    show_page(page, ("CALL", "TOOL", "STATE", "TRIES", "CAME TO"), _row_of, as_json=as_json)
 
 
 @app.command()

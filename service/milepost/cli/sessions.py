@@ -6,7 +6,7 @@ import typer
 
 from milepost.cli.calling import connected, json_object, pairs, text_of
 from milepost.cli.flags import CLIENT, with_settings
-from milepost.cli.printing import show_events, show_json, show_line, show_table
+from milepost.cli.printing import show_events, show_json, show_page
 from milepost.client.milepost import PATIENCE
 from milepost.settings import Settings
 
@@ -49,14 +49,12 @@ def list_sessions(  # noqa: PLR0913 - a command's flags
             limit=limit,
             after=after,
         )
-    if as_json:
-        for each in page.items:
-            show_line(each.raw)
-        return
-    rows = ((s.id, s.user, s.title, s.runs_ended, s.updated_at) for s in page.items)
-    show_table(("SESSION", "USER", "TITLE", "RUNS", "UPDATED"), rows)
-    if page.next_cursor:
-        typer.echo(f"There are more: --after {page.next_cursor}", err=True)
+    show_page(
+        page,
+        ("SESSION", "USER", "TITLE", "RUNS", "UPDATED"),
+        lambda s: (s.id, s.user, s.title, s.runs_ended, s.updated_at),
+        as_json=as_json,
+    )
 
 
 @app.command()
