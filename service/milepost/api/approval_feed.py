@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from milepost.api.approvals_shown import showing
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, sent_event
 from milepost.live.hub import Hub, approvals_bell
 from milepost.store import approval_rows
 from milepost.store.approval_rows import CHANGES_MAX, ApprovalRow
@@ -61,8 +61,7 @@ def changed(row: ApprovalRow, approval: dict[str, Any]) -> Changed:
         "approval_id": row.id,
         "data": approval,
     }
-    head = f"id: {row.changed_ms}\nevent: {kind}\ndata: "
-    return Changed(row, b"".join((head.encode(), orjson.dumps(body), b"\n\n")))
+    return Changed(row, sent_event(kind, orjson.dumps(body), row.changed_ms))
 
 
 class ApprovalFeed:

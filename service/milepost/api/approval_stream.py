@@ -13,7 +13,7 @@ import orjson
 from milepost.api.approval_feed import OVERLAP_MS, POLL_S, ApprovalFeeds, Changed, read_changes
 from milepost.api.approvals_shown import showing
 from milepost.api.stream import HEARTBEAT, HEARTBEAT_S, RETRY
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, sent_event
 from milepost.store import approval_rows
 from milepost.store.approval_rows import CHANGES_MAX, ApprovalFilter
 from milepost.store.records import Page
@@ -55,7 +55,7 @@ class ApprovalTail:
     def notice(self, kind: str, data: dict[str, Any]) -> bytes:
         """Return an event about the stream itself."""
         body = orjson.dumps({"type": kind, "data": data})
-        return b"".join((f"event: {kind}\ndata: ".encode(), body, b"\n\n"))
+        return sent_event(kind, body)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield frames until the client leaves or the server does.
@@ -108,8 +108,8 @@ class ApprovalTail:
             "next_cursor": rows[-1].id if more else None,
         }
         body = orjson.dumps({"type": "snapshot", "time": rfc3339(at_ms), "data": said})
-        head = f"id: {at_ms}\nevent: snapshot\ndata: ".encode()
-        return at_ms, {row.id: row.version for row in rows}, b"".join((head, body, b"\n\n"))
+        versions = {row.id: row.version for row in rows}
+        return at_ms, versions, sent_event("snapshot", body, at_ms)
 
     async def _missed(self) -> AsyncIterator[bytes]:
         """Yield what changed since the client has seen its last change, a page at a time.

@@ -11,7 +11,7 @@ import orjson
 
 from milepost.api.batches_shown import show_progress
 from milepost.api.stream import HEARTBEAT, HEARTBEAT_S, RETRY
-from milepost.live.frames import rfc3339
+from milepost.live.frames import rfc3339, sent_event
 from milepost.live.hub import Hub, batch_bell
 from milepost.store import batches
 from milepost.store.batches import BatchRow
@@ -49,7 +49,7 @@ class BatchTail:
     def notice(self, kind: str, data: dict[str, Any]) -> bytes:
         """Return an event about the stream itself."""
         body = orjson.dumps({"type": kind, "batch_id": self._batch_id, "data": data})
-        return b"".join((f"event: {kind}\ndata: ".encode(), body, b"\n\n"))
+        return sent_event(kind, body)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield a frame for each state that the client has not seen, until the batch is over.
@@ -100,5 +100,4 @@ def _frame(row: BatchRow) -> bytes:
         "batch_id": row.id,
         "data": {"status": row.status, **show_progress(row)},
     }
-    head = f"id: {row.seq}\nevent: {kind}\ndata: ".encode()
-    return b"".join((head, orjson.dumps(body), b"\n\n"))
+    return sent_event(kind, orjson.dumps(body), row.seq)

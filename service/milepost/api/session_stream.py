@@ -15,6 +15,7 @@ import orjson
 from milepost.api.cursors import Cursor
 from milepost.api.stream import HEARTBEAT, HEARTBEAT_S, RETRY, Selection, Tail
 from milepost.core.errors import NotFoundError
+from milepost.live.frames import sent_event
 from milepost.live.hub import Hub, session_bell
 from milepost.live.reminder import Reminder
 from milepost.store import log, session_order, sessions
@@ -86,7 +87,7 @@ class SessionTail:
     def notice(self, kind: str, data: dict[str, Any]) -> bytes:
         """Return an event about the stream itself."""
         body = orjson.dumps({"type": kind, "session_id": self._session_id, "data": data})
-        return b"".join((f"event: {kind}\ndata: ".encode(), body, b"\n\n"))
+        return sent_event(kind, body)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield whole frames, joined as they are ready.

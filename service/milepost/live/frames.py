@@ -72,6 +72,12 @@ class Frame:
         return self._payload
 
 
+def sent_event(kind: str, body: bytes, event_id: int | None = None) -> bytes:
+    """Return a server-sent event whose JSON is `body`; with an id, streams go on from there."""
+    place = "" if event_id is None else f"id: {event_id}\n"
+    return b"".join((f"{place}event: {kind}\ndata: ".encode(), body, b"\n\n"))
+
+
 def ephemeral(kind: str, run_id: str, data: dict[str, Any], event_id: str | None) -> bytes:
     """Return an event that is not in the log, as a stream carries it."""
     head = f"id: {event_id}\nevent: {kind}\ndata: " if event_id else f"event: {kind}\ndata: "
