@@ -9,6 +9,8 @@ from milepost.core.json import Json
 Role = Literal["system", "user", "assistant", "tool"]
 ToolKind = Literal["server", "client", "http", "mcp", "agent"]
 """Who runs a tool: our process, the client, a server over HTTP or MCP, or a run of its own."""
+NOT_RUN = "Not run."
+"""What stands for the result of a call that has none: no model takes a call without one."""
 
 
 @dataclass(frozen=True)  # Without slots, as all that a state copies.

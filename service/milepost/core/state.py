@@ -84,7 +84,7 @@ from milepost.core.events import (
 from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 from milepost.core.loops import TRAIL_MAX, Footprint
-from milepost.core.messages import Message, ToolCall
+from milepost.core.messages import NOT_RUN, Message, ToolCall
 from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
 from milepost.core.usage import Usage
@@ -391,7 +391,7 @@ def _results(calls: Mapping[str, OpenCall]) -> list[Message]:
     A tool that brings nothing was run all the same: who heard otherwise would call it again.
     """
     return [
-        Message("tool", call.content if call.status in _ANSWERED else "Not run.", call_id=call_id)
+        Message("tool", call.content if call.status in _ANSWERED else NOT_RUN, call_id=call_id)
         for call_id, call in calls.items()
     ]
 

@@ -31,7 +31,7 @@ from milepost.core.events import (
     SessionLoaded,
     Stretch,
 )
-from milepost.core.messages import Message
+from milepost.core.messages import NOT_RUN, Message
 from milepost.core.state import State, fold
 from milepost.core.window import Place, Placed, cut, estimated, holds, window_of
 from milepost.memory.conversation import placed_in
@@ -249,7 +249,7 @@ def _closing(placed: Sequence[Placed]) -> list[Placed]:
     """Return results for the calls that have none."""
     answered = {each.message.call_id for each in placed}
     missing = [
-        Message("tool", "Not run.", call_id=call.id)
+        Message("tool", NOT_RUN, call_id=call.id)
         for each in placed
         for call in each.message.calls
         if call.id not in answered

@@ -8,7 +8,7 @@ import orjson
 from milepost.core.codec import encode
 from milepost.core.errors import InvalidError
 from milepost.core.events import Event, Output, RunCompleted, RunImported, RunQueued
-from milepost.core.messages import Image, Message, ToolCall
+from milepost.core.messages import NOT_RUN, Image, Message, ToolCall
 from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.core.window import Place
@@ -19,9 +19,6 @@ from milepost.runtime.session_spec import MessageSpec, RunSpec, SessionSpec
 from milepost.store.records import Entry
 from milepost.store.session_imports import NO_AGENT, Imported, ImportedRun, ImportedSummary
 from milepost.store.sessions import NewSession
-
-NOT_RUN = "Not run."
-"""What stands for the result of a call that has none: no model takes a call without one."""
 
 _Said = Mapping[int, tuple[Message, ...]]
 
