@@ -12,7 +12,7 @@ from milepost.core.errors import ConflictError, InvalidError
 from milepost.core.events import ToolCallCounted
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
-from milepost.core.policy import Counted
+from milepost.core.policy import Counted, are_named
 from milepost.core.rulings import Ask, Count, Refuse, Reject, Run
 from milepost.runtime.definitions import Definitions
 from milepost.runtime.judging import Judging
@@ -99,13 +99,9 @@ def _counted_in(entries: Iterable[LogEntry], call_id: str) -> dict[str, int]:
 
 
 def _require_met(ruling: Ask, row: ApprovalRow) -> None:
-    """Raise where whoever answers this question might not answer one about the edited call.
-
-    Those to whom it was passed on are in the terms of the rule, too.
-    """
+    """Raise where whoever answers this question might not answer one about the edited call."""
     terms, said = ruling.terms, row.terms_shown()
-    asked, named = frozenset(said.get("approvers", ())), frozenset(terms.approvers)
-    theirs = not named or (bool(asked) and asked <= named | frozenset(terms.escalate_to))
+    theirs = are_named(said.get("approvers", ()), terms)
     foreign = terms.self_approval or not said.get("self_approval", True)
     if theirs and foreign and terms.required <= row.required:
         return

@@ -294,9 +294,16 @@ def _counts(grant: Grant, asker: Asker, terms: Terms) -> bool:
     """Say whether its giver's yes would count if people were asked on these terms."""
     if not terms.self_approval and grant.foreign_to != asker:
         return False
-    if not terms.approvers:
-        return True
-    return bool(grant.approvers) and {*grant.approvers} <= {*terms.approvers, *terms.escalate_to}
+    return are_named(grant.approvers, terms)
+
+
+def are_named(asked: Iterable[str], terms: Terms) -> bool:
+    """Say whether all who were asked may answer on these terms, too; with none, it was anybody.
+
+    Those to whom a question is passed on are in the terms of its rule, too.
+    """
+    asked, named = frozenset(asked), frozenset(terms.approvers)
+    return not named or (bool(asked) and asked <= named | frozenset(terms.escalate_to))
 
 
 def may_be_granted(terms: Terms) -> bool:
