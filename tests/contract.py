@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
 
 ROOT = Path(__file__).parents[1]
 
@@ -13,6 +16,15 @@ ROOT = Path(__file__).parents[1]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 CONTRACT: dict[str, Any] = yaml.load((ROOT / "openapi.yaml").read_text(), _LOADER)
+
+
+def require_fits(name: str, value: Any) -> None:
+    """Raise unless the value is what the contract says under this name."""
+    whole: Registry[Any] = Registry().with_resource(
+        "urn:contract", DRAFT202012.create_resource(CONTRACT)
+    )
+    promised = {"$ref": f"urn:contract#/components/schemas/{name}"}
+    Draft202012Validator(promised, registry=whole).validate(value)
 
 
 def lists(method: str, path: str, status: int) -> bool:

@@ -9,6 +9,7 @@ from milepost.api import session_exports
 from milepost.store import retention
 from tests.api.making import MAIL, a_waiting_run, an_agent, an_ended_run, made, refusal
 from tests.api.serving import KeyedService, Service
+from tests.contract import require_fits
 
 LATER_MS = 4_000_000_000_000
 EMPTY: dict[str, Any] = {"format": "milepost.session/1", "session": {}, "runs": []}
@@ -289,3 +290,25 @@ async def test_an_export_of_a_session_without_logs_is_taken(
     assert [each["last"] for each in summaries] == ["1.0"]
     assert (written["runs"], written["summaries"]) == ([], [])
     assert answer.status_code == 201, answer.text
+
+
+async def test_a_log_tells_of_calls_that_were_made_elsewhere_as_is_promised(
+    client: httpx2.AsyncClient,
+) -> None:
+    asked = [{"id": "toolu_01", "name": "look_up", "arguments": {"order": 7}}]
+    messages = [
+        {"role": "user", "content": "Where is order 7?"},
+        {"role": "assistant", "tool_calls": asked},
+        {"role": "tool", "content": "on its way", "tool_call_id": "toolu_01"},
+        {"role": "assistant", "content": "On its way."},
+    ]
+    talk = {**EMPTY, "runs": [{"turn": 1, "agent": "nobody", "messages": messages}]}
+    session = await made(client, "/v1/session_imports", talk)
+
+    answer = await client.get(
+        f"/v1/sessions/{session['id']}/events", headers={"accept": "application/json"}
+    )
+
+    _, imported, _ = answer.json()["data"]
+    require_fits("run.imported", imported)
+    assert imported["data"]["conversation"][1]["calls"][0]["id"] == "toolu_01"

@@ -5,7 +5,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from jsonschema import Draft202012Validator
 
 from milepost.core.usage import Usage
 from milepost.store import queue, usage
@@ -13,7 +12,7 @@ from milepost.store.records import UsageRow
 from milepost.store.usage import Account, Taken
 from tests.api.asking import decide, ended, equipped, parked, started
 from tests.api.serving import KeyedService, Service, serving, settings_for
-from tests.contract import CONTRACT
+from tests.contract import require_fits
 from tests.store.making import an_append
 from tests.stubs.directed_model import directed_model
 
@@ -93,7 +92,7 @@ async def test_what_is_of_no_run_is_of_no_agent_and_no_session_as_is_promised(
         await service.app._parts.ports.store.write(usage.add([beside]))
         [group] = await groups(client, "group_by=agent,session,model,user")
 
-    Draft202012Validator(CONTRACT["components"]["schemas"]["GroupKeys"]).validate(group)
+    require_fits("UsageGroup", group)
     assert (group["agent"], group["session"], group["runs"]) == (None, None, 0)
     assert (group["model"], group["user"]) == ("demo/vectors", "ann")
 
