@@ -12,6 +12,7 @@ import pytest
 
 from tests.api.making import an_agent, made
 from tests.api.serving import serving, settings_for
+from tests.contract import require_fits
 from tests.stubs.directed_model import DirectedModel, directed_model
 
 WAIT_S = 30.0
@@ -104,6 +105,20 @@ async def test_sessions_of_runs_that_learn_are_not_among_a_user_s_chats(learning
     assert await listed("&kind=child") == [child]
     assert await listed("&kind=any") == [child, chat]
     assert await listed("&kind=trial") == []
+
+
+async def test_the_log_of_a_run_that_learns_is_as_is_promised(learning: Learning) -> None:
+    run = await learning.said("I am Ann.")
+    reader = await learning.read(run)
+
+    answer = await learning.client.get(
+        f"/v1/runs/{reader['id']}/events", headers={"accept": "application/json"}
+    )
+
+    events = answer.json()["data"]
+    for event in events:
+        require_fits(event["type"], event)
+    assert events[0]["data"]["parent"]["run_id"] == run["id"]
 
 
 async def test_what_is_learned_in_one_session_is_told_in_another(learning: Learning) -> None:
