@@ -88,6 +88,12 @@ class Settings(BaseSettings):
         description="the model whose vectors find memories by their meaning, as provider/model",
     )
     prices: str = Field(default="", description="a prices.toml: what models cost, before the list")
+    requests_per_minute: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="requests a minute that each key may make before 429; unset: without end",
+    )
     confirmations: str = Field(
         default="",
         description="who reads a yes in chats, as module:attribute; Portuguese, English and"

@@ -16,6 +16,7 @@ from milepost.api.access import (
     OpenUntilKeyed,
 )
 from milepost.api.approvals_shown import shown
+from milepost.api.request_limit import RequestLimit
 from milepost.api.service import Api, ApiParts
 from milepost.api.stream import Streams
 from milepost.core.agents import Agent
@@ -39,7 +40,10 @@ from milepost.providers.embeddings import open_embeddings
 from milepost.providers.price_file import read_prices
 from milepost.providers.pricing import FREE, Pricing
 from milepost.providers.providers_file import DEFAULT_FILE, read_providers
+from milepost.providers.redis_asking import Asking
 from milepost.providers.tariff import Tariff
+from milepost.providers.windows import InProcessWindows
+from milepost.providers.windows_redis import RedisWindows
 from milepost.runtime import notices
 from milepost.runtime.agent_spec import require_known
 from milepost.runtime.agents_file import apply_agents, read_agents
@@ -160,7 +164,10 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
             dispatch=await stack.enter_async_context(_dispatch(settings, ports)),
         )
         asked = replace(ports, store=asking, shelf=Shelf(asking, blobs))
-        parts = _api_parts(settings, asked, equipment, shifts, access, exporter)
+        limit = await stack.enter_async_context(_request_limit(settings, redis_up))
+        parts = replace(
+            _api_parts(settings, asked, equipment, shifts, access, exporter), limit=limit
+        )
         working = asyncio.create_task(shifts.run(), name="the worker")
         background.keep(
             working, _pump(settings, ports), _courier(ports, equipment.post),
@@ -614,6 +621,26 @@ async def _cache(settings: Settings, redis_up: RedisUp | None) -> AsyncIterator[
     try:
         shared = RedisCache(redis, on_change=redis_up.cache)
         yield SignedCache(shared, key.get_secret_value()) if key else shared
+    finally:
+        await redis.aclose()
+
+
+@asynccontextmanager
+async def _request_limit(
+    settings: Settings, redis_up: RedisUp | None
+) -> AsyncIterator[RequestLimit | None]:
+    """Yield what counts the requests of keys, all processes together where there is a Redis."""
+    if settings.requests_per_minute is None:
+        yield None
+        return
+    counting = InProcessWindows()
+    if settings.redis_url is None or redis_up is None:
+        yield RequestLimit(counting, settings.requests_per_minute)
+        return
+    redis = connect_redis(settings.redis_url)
+    try:
+        shared = RedisWindows(redis, Asking(on_change=redis_up.requests), counting)
+        yield RequestLimit(shared, settings.requests_per_minute)
     finally:
         await redis.aclose()
 

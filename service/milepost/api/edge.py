@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -12,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from milepost.api.access import OPEN_ID, Access
 from milepost.api.problems import problem, status_of
+from milepost.api.request_limit import RequestLimit
 from milepost.core.errors import (
     MilepostError,
     NotFoundError,
@@ -36,10 +38,13 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large
 class Edge:
     """Wraps the routes. What no route answers for becomes a problem here."""
 
-    def __init__(self, router: Router, access: Access, new_id: NewId) -> None:
+    def __init__(
+        self, router: Router, access: Access, new_id: NewId, limit: RequestLimit | None = None
+    ) -> None:
         self._router = router
         self._access = access
         self._new_id = new_id
+        self._limit = limit
         self._log = logger("api")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +64,8 @@ class Edge:
             nonlocal started, admitted_s
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                told = [(b"x-request-id", request_id.encode()), *scope["state"].get("told", ())]
+                message["headers"] = [*message["headers"], *told]
             elif message.get("more_body") and now() - admitted_s >= STILL_ADMITTED_S:
                 admitted_s = now()
                 await self._require_still_valid(scope, headers)
@@ -69,7 +75,7 @@ class Edge:
         scope.setdefault("state", {})["request_id"] = request_id
         try:
             if scope["path"] not in _PUBLIC and not scope["path"].startswith(_PUBLIC_BELOW):
-                scope["state"]["principal"] = await self._access.admit(headers)
+                await self._admit(scope["state"], headers)
             _refuse_nul(scope["path"])
             await self._router(scope, receive, named_send)
         except ClientDisconnect:
@@ -83,6 +89,14 @@ class Edge:
                 self._log.exception("a response broke off", path=scope["path"])
                 raise
             await self._refusal(error, scope, request_id)(scope, receive, named_send)
+
+    async def _admit(self, state: dict[str, Any], headers: Mapping[bytes, bytes]) -> None:
+        """Learn who calls; raise if nobody may, or this key not so often."""
+        state["principal"] = who = await self._access.admit(headers)
+        if self._limit is not None and who.id != OPEN_ID:
+            allowance = await self._limit.take(who.id)
+            state["told"] = allowance.headers
+            allowance.require()
 
     async def _require_still_valid(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Raise `UnauthorizedError` if the caller's key is valid no more: a stream may never end.

@@ -29,6 +29,7 @@ from milepost.api.memories import Memories
 from milepost.api.paging import json_response
 from milepost.api.policies import Policies
 from milepost.api.queue import Queue
+from milepost.api.request_limit import RequestLimit
 from milepost.api.requests import caller
 from milepost.api.retention import Retention
 from milepost.api.run_forks import RunForks
@@ -100,6 +101,7 @@ class ApiParts:
     vectors: Vectors | None = None
     service_name: str = "milepost"
     kept_max_s: float | None = None
+    limit: RequestLimit | None = None
 
 
 class Resource(Protocol):
@@ -119,7 +121,7 @@ class Api:
         self.routes = self._routes()
         # A slash too many is another path: a redirect would lose the body, and is in no contract.
         router = Router(self.routes, redirect_slashes=False)
-        self._edge = Edge(router, parts.access, parts.ports.new_id)
+        self._edge = Edge(router, parts.access, parts.ports.new_id, parts.limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -21,11 +21,15 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was taken of a quota, in which second; or nothing, and the wait until it is there."""
+    """What was taken of a quota, in which second; or nothing, and the wait until it is there.
+
+    `left` is how many more requests of it there are just now, where it bounds them.
+    """
 
     wait_s: float = 0.0
     second: int = 0
     tokens: int = 0
+    left: int | None = None
 
 
 class Windows(Protocol):
@@ -49,7 +53,7 @@ class _Window:
     def wait_ms(self, now_ms: int, amount: int, limit: int) -> int:
         """Return in how many milliseconds `amount` fits: 0 if it does now."""
         self._forget(now_ms // 1000)
-        excess = sum(self._amounts.values()) + amount - limit
+        excess = self.total + amount - limit
         wait_ms = 0
         for second, taken in self._amounts.items():
             if excess <= 0:
@@ -58,6 +62,10 @@ class _Window:
             # What was taken in a second is a minute old for certain once the next one is.
             wait_ms = (second + 1 + WINDOW_S) * 1000 - now_ms
         return wait_ms
+
+    @property
+    def total(self) -> int:
+        return sum(self._amounts.values())
 
     def add(self, second: int, amount: int) -> None:
         self._amounts[second] = self._amounts.get(second, 0) + amount
@@ -95,7 +103,10 @@ class InProcessWindows:
                 return Taken(wait_ms / 1000)
             for window, amount, _ in wanted:
                 window.add(now_ms // 1000, amount)
-            return Taken(second=now_ms // 1000, tokens=tokens)
+            left = None
+            if quota.requests is not None:
+                left = quota.requests - self._requests[name].total
+            return Taken(second=now_ms // 1000, tokens=tokens, left=left)
 
     async def correct(self, name: str, taken: Taken, tokens: int) -> None:
         """Count `tokens` instead of those that were taken."""

@@ -12,7 +12,8 @@ from milepost.providers.windows import WINDOW_S, Quota, Taken, Windows, bounded
 WINDOW_PREFIX = "milepost:window:"
 
 # KEYS: requests, tokens. ARGV: the time, the window in seconds, then an amount and a limit
-# for each key, whose limit is empty where there is none. Answers a wait in ms and the second.
+# for each key, whose limit is empty where there is none. Answers a wait in ms, the second, and
+# how many requests are left.
 _TAKE = """
 local second = math.floor(now / 1000)
 local window = tonumber(ARGV[2])
@@ -29,6 +30,7 @@ local function wait_ms(key, amount, limit)
       excess = excess + held[at + 1]
     end
   end
+  local left = -excess
   table.sort(taken, function(one, other) return one[1] < other[1] end)
   local wait = 0
   for _, each in ipairs(taken) do
@@ -36,24 +38,26 @@ local function wait_ms(key, amount, limit)
     excess = excess - each[2]
     wait = (each[1] + 1 + window) * 1000 - now
   end
-  return wait
+  return wait, left
 end
 
-local wait = 0
+local wait, left = 0, {}
 for at = 1, 2 do
   local limit = tonumber(ARGV[2 * at + 2])
   if limit then
-    wait = math.max(wait, wait_ms(KEYS[at], tonumber(ARGV[2 * at + 1]), limit))
+    local waits
+    waits, left[at] = wait_ms(KEYS[at], tonumber(ARGV[2 * at + 1]), limit)
+    wait = math.max(wait, waits)
   end
 end
-if wait > 0 then return {wait, 0} end
+if wait > 0 then return {wait, 0, 0} end
 for at = 1, 2 do
   if tonumber(ARGV[2 * at + 2]) then
     redis.call('hincrby', KEYS[at], second, ARGV[2 * at + 1])
     redis.call('expire', KEYS[at], 2 * window)
   end
 end
-return {0, second}
+return {0, second, left[1] or 0}
 """
 _CORRECT = """
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
@@ -92,8 +96,11 @@ class RedisWindows:
         answer = await self._asking.ask(partial(self._take, keys, args))
         if answer is None:
             return await self._local.take(name, quota, tokens)
-        wait_ms, second = answer
-        return Taken(wait_ms / 1000) if wait_ms else Taken(second=second, tokens=tokens)
+        wait_ms, second, left = answer
+        if wait_ms:
+            return Taken(wait_ms / 1000)
+        bound = quota.requests is not None
+        return Taken(second=second, tokens=tokens, left=left if bound else None)
 
     async def correct(self, name: str, taken: Taken, tokens: int) -> None:
         """Count `tokens` instead of those that were taken."""

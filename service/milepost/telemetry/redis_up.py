@@ -33,6 +33,10 @@ class RedisUp:
         """Take what those who count model calls found out."""
         self._say("the count of calls", "each process keeps to its limits alone", error)
 
+    def requests(self, error: Exception | None) -> None:
+        """Take what those who count requests found out."""
+        self._say("the count of requests", "each process counts those of its own", error)
+
     def _say(self, part: str, consequence: str, error: Exception | None) -> None:
         if error is not None:
             self._lost.add(part)
