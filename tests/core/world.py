@@ -4,7 +4,7 @@ The shell here is the runtime's own `Settling`; what it decides is performed wit
 and a crash loses whatever was in hand, as it does for a worker that dies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
@@ -364,12 +364,16 @@ class World:
 
     def answer(self) -> None:
         """A person answers while a worker holds the run."""
-        self.go_on([self._answered()])
+        self.go_on(self._answered())
 
     def answer_parked(self) -> None:
         """A person answers and so queues the run again; or nobody did, in time."""
+        self.bring_answers(self._answered())
+
+    def bring_answers(self, answers: Iterable[Event]) -> None:
+        """People's answers queue the run again, and a worker reads them all at once."""
         self._take("approval")
-        self.go_on([self._answered()])
+        self.go_on([*answers])
 
     def bring(self) -> None:
         """The client brings a result while a worker holds the run."""
@@ -485,7 +489,7 @@ class World:
     def _brought(self) -> list[Event]:
         return [ToolCallCompleted(self.chance.choice(self.awaited), "brought", 1)]
 
-    def _answered(self) -> Event:
+    def _answered(self) -> list[Event]:
         asked = [call for call in self.state.calls.values() if call.status is CallStatus.ASKED]
         call = self.chance.choice(asked)
         approval_id, call_id = str(call.approval_id), call.call.id
@@ -494,27 +498,33 @@ class World:
         match 3 if self.script else self.chance.randrange(4):
             case 0:
                 then: Literal["deny", "fail"] = self.chance.choice(("deny", "fail"))
-                return ApprovalExpired(approval_id, call_id, then)
+                return [ApprovalExpired(approval_id, call_id, then)]
             case 1:
-                return ApprovalDecided(approval_id, call_id, "deny", "ann", "no")
+                return [ApprovalDecided(approval_id, call_id, "deny", "ann", "no")]
             case 2:
                 edited = {"times": 1, "to": 9}
                 digest = call_digest(call.call.name, edited)
-                return ApprovalDecided(
-                    approval_id, call_id, "approve", "ann", arguments=edited, digest=digest
-                )
+                return [
+                    ApprovalDecided(
+                        approval_id, call_id, "approve", "ann", arguments=edited, digest=digest
+                    )
+                ]
             case _:
-                return ApprovalDecided(approval_id, call_id, "approve", "ann")
+                return [ApprovalDecided(approval_id, call_id, "approve", "ann")]
 
-    def _told_outcome(self, approval_id: str, call_id: str) -> Event:
+    def _told_outcome(self, approval_id: str, call_id: str) -> list[Event]:
         match 0 if self.script else self.chance.randrange(5):
             case 0:
-                return ApprovalExpired(approval_id, call_id)
+                return [ApprovalExpired(approval_id, call_id)]
             case 1:
-                return ApprovalWithdrawn(approval_id, call_id, "ann", "never mind")
+                return [ApprovalWithdrawn(approval_id, call_id, "ann", "never mind")]
             case 2:
-                return ApprovalDecided(approval_id, call_id, "happened", "ann", result="it did")
+                said = ApprovalDecided(approval_id, call_id, "happened", "ann", result="it did")
+                ends = self.chance.choice((True, False))
+                brought = ToolCallCompleted(call_id, "it did", 0, terminal=ends)
+                is_told_alone = self.chance.choice((True, False))  # As by older workers.
+                return [said] if is_told_alone else [said, brought]
             case 3:
-                return ApprovalDecided(approval_id, call_id, "not_happened", "ann")
+                return [ApprovalDecided(approval_id, call_id, "not_happened", "ann")]
             case _:
-                return ApprovalDecided(approval_id, call_id, "stop", "ann")
+                return [ApprovalDecided(approval_id, call_id, "stop", "ann")]

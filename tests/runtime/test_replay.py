@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milepost.core.agents import Limits
-from milepost.core.events import Failure
+from milepost.core.events import ApprovalDecided, Event, Failure, ToolCallCompleted
 from milepost.core.messages import ToolCall
 from milepost.core.policy import NOBODY_COUNTED
 from milepost.core.rulings import Ask, Counts, Refuse, Reject, Rules, Ruling, Run
@@ -111,6 +111,28 @@ def test_other_rules_part_from_a_log_where_they_would_have_written_another(
     else:
         assert again.events == again.divergence.seq - 1
         assert again.divergence.expected != again.divergence.found
+
+
+@pytest.mark.parametrize("terminal", [True, False, None])
+def test_what_people_say_that_calls_brought_is_theirs_to_say_and_not_the_rules(
+    terminal: bool | None,
+) -> None:
+    """Both are answered before a worker reads either answer; older workers wrote no more."""
+    rules = replace(RULES, on_unknown=lambda _: "ask")
+    lived = History(Random(0), rules, script=lambda _: ("pay", "pay"), kind=True)
+    lived.finish()
+    lived.crash()
+    asked = [(str(call.approval_id), call_id) for call_id, call in lived.state.calls.items()]
+    assert len(asked) == len(lived.pending) == 2
+
+    answers: list[Event] = []
+    for approval_id, call_id in asked:
+        answers += [ApprovalDecided(approval_id, call_id, "happened", "ann", result="it did")]
+        if terminal is not None:
+            answers += [ToolCallCompleted(call_id, "it did", 0, terminal=terminal)]
+    lived.bring_answers(answers)
+
+    assert played(lived.logged, rules).divergence is None
 
 
 def test_what_is_denied_now_and_ran_then_is_told() -> None:

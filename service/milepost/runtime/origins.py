@@ -118,9 +118,6 @@ def origin_of(event: Event, state: State) -> Origin:
             return "either" if limit == "deadline" else "loop"
         case ToolCallFailed(call_id, error):
             return _of_failure(error, state.calls[call_id].status)
-        case ToolCallCompleted(call_id):
-            decided = state.calls[call_id].status is CallStatus.HAPPENED
-            return "loop" if decided else "world"
         case MessageAborted() | ApprovalWithdrawn() | RunCancelled() | RunFailing():
             return "either"
         case (
@@ -143,6 +140,7 @@ def origin_of(event: Event, state: State) -> Origin:
             | ModelFellBack()
             | CacheHit()
             | ToolCallRequested()
+            | ToolCallCompleted()
             | ToolCallScreened()
             | ToolCallCounted()
             | ToolCallChecked()
