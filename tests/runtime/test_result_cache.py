@@ -1,9 +1,10 @@
 """Results that are told again: by whose key, for how long, and never those that failed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -306,6 +307,24 @@ class Shop:
         """Tell the price of an article."""
         return self._prices[article]
 
+    def decorated(self) -> Callable[[str], int]:
+        """Return a function that is called with the prices by what is wrapped around it."""
+
+        @wraps(told)
+        def wrapper(article: str) -> int:
+            return told(article, self._prices)
+
+        return wrapper
+
+    def defaulted(self) -> Callable[[str], int]:
+        """Return a function that has the prices as the default of what no model fills."""
+
+        def price(article: str, _prices: dict[str, int] = self._prices) -> int:
+            """Tell the price of an article."""
+            return _prices[article]
+
+        return price
+
     def enclosed(self) -> Callable[[str], int]:
         """Return a function that holds the prices."""
         prices = self._prices
@@ -315,6 +334,21 @@ class Shop:
             return prices[article]
 
         return price
+
+
+def told(article: str, _prices: Mapping[str, int] = MappingProxyType({})) -> int:
+    """Tell the price of an article."""
+    return _prices[article]
+
+
+def at_a_price_by(found: Callable[[str], int]) -> Callable[[str], int]:
+    """Return a function that asks another one."""
+
+    def price(article: str) -> int:
+        """Tell the price of an article."""
+        return found(article)
+
+    return price
 
 
 def injected(prices: Injected[dict[str, int]], article: str) -> int:
@@ -328,6 +362,9 @@ def injected(prices: Injected[dict[str, int]], article: str) -> int:
         lambda _, shop: tool_of(shop.price),
         lambda counter, shop: counter.tool(shop, name="price"),
         lambda counter, shop: counter.tool(shop.enclosed()),
+        lambda counter, shop: counter.tool(shop.decorated(), name="price"),
+        lambda counter, shop: counter.tool(shop.defaulted()),
+        lambda counter, shop: counter.tool(at_a_price_by(shop.enclosed())),
         lambda counter, shop: counter.tool(partial(shop), name="price"),
         lambda counter, shop: counter.tool(injected, inject={"prices": shop._prices}),
     ],
@@ -343,6 +380,16 @@ def test_a_tool_over_another_object_has_results_of_its_own(
     assert keys[0] != keys[1]
     assert None not in keys
     assert keys == [key_of(each, {"article": "tea"}, claim) for each in tools]
+
+
+def test_a_tool_over_another_function_without_a_name_has_results_of_its_own(
+    counter: Counter,
+) -> None:
+    functions = [at_a_price_by(lambda _: 200), at_a_price_by(lambda _: 300)]
+
+    keys = [key_of(counter.tool(each), {"article": "tea"}, CLAIM) for each in functions]
+
+    assert keys[0] != keys[1]
 
 
 def test_a_closure_over_what_is_not_there_yet_has_a_key(counter: Counter) -> None:

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import inspect
 import secrets
-import types
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,21 +94,35 @@ def _identity(tool: Tool) -> str:
 
 
 def _marks(tool: Tool) -> Iterator[str]:
-    """Yield where its function is from, its source, and what was bound to it when it was made."""
-    inner, bound = inspect.unwrap(tool.function), [*tool.inject.values()]
-    bound += _instance(tool.function)
-    if isinstance(inner, functools.partial):
-        bound += [*inner.args, *inner.keywords, *inner.keywords.values(), *_instance(inner.func)]
-        inner = inner.func
-    yield f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner))}"
-    try:
-        yield inspect.getsource(inner)
-    except (OSError, TypeError):
-        yield repr(getattr(getattr(inner, "__code__", None), "co_code", b""))
-    for cell in getattr(inner, "__closure__", None) or ():
-        with suppress(ValueError):  # of a name that has no value yet
-            bound.append(cell.cell_contents)
+    """Yield where its function is from, its source, and what was bound to it when it was made.
+
+    So too of what is wrapped around that.
+    """
+    layers = [*_layers(tool.function)]
+    bound = [*tool.inject.values()]
+    for layer in layers:
+        if isinstance(layer, functools.partial):
+            bound += [*layer.args, *layer.keywords, *layer.keywords.values()]
+            continue
+        yield f"{getattr(layer, '__module__', '')}.{getattr(layer, '__qualname__', type(layer))}"
+        code = getattr(layer, "__code__", None)
+        try:
+            yield inspect.getsource(code or layer)
+        except (OSError, TypeError):
+            yield repr(getattr(code, "co_code", b""))
+        held = (*_enclosed(layer), *_private(layer))
+        bound += [each for each in held if not any(each is known for known in layers)]
+        bound += _instance(layer)
     yield from map(_word, bound)
+
+
+def _layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield the function, and what each of these calls in its place, from the outside in."""
+    inner: Any = function
+    while inner is not None:
+        yield inner
+        is_partial = isinstance(inner, functools.partial)
+        inner = inner.func if is_partial else getattr(inner, "__wrapped__", None)
 
 
 def _instance(function: Callable[..., Any]) -> list[object]:
@@ -116,21 +130,46 @@ def _instance(function: Callable[..., Any]) -> list[object]:
     if inspect.ismethod(function):
         return [function.__self__]
     is_plain = inspect.isroutine(function) or inspect.isclass(function)
-    return [] if is_plain or isinstance(function, functools.partial) else [function]
+    return [] if is_plain else [function]
+
+
+def _enclosed(function: Callable[..., Any]) -> Iterator[object]:
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # of a name that has no value yet
+            yield cell.cell_contents
+
+
+def _private(function: Callable[..., Any]) -> list[object]:
+    """Return the defaults of what no model fills: those of others are in the schema."""
+    try:
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):
+        return []  # of something that is not written in Python
+    return [
+        each.default
+        for each in parameters
+        if each.name.startswith("_") and each.default is not each.empty
+    ]
 
 
 def _word(value: object) -> str:
     """Return what tells a value from others; of what cannot be read, a word that no other has."""
     if _is_plain(value):
         return repr(value)
-    named = inspect.unwrap(value) if inspect.isroutine(value) else value
-    if inspect.ismodule(named) or inspect.isclass(named) or _holds_nothing(named):
-        return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', named)}"
+    if inspect.ismodule(value):
+        return value.__name__
+    name = getattr(value, "__qualname__", None)
+    if isinstance(name, str) and _is_named(value, name):
+        return f"{getattr(value, '__module__', '')}.{name}"
     return secrets.token_hex(16)
 
 
-def _holds_nothing(value: object) -> bool:
-    return isinstance(value, types.FunctionType) and value.__closure__ is None
+def _is_named(value: object, name: str) -> bool:
+    """Say whether it is what its module has under its name: of that there is one."""
+    found: object = sys.modules.get(str(getattr(value, "__module__", "")))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is value
 
 
 def _is_plain(value: object) -> bool:
