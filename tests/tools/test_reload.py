@@ -119,6 +119,24 @@ def test_a_tool_moves_from_one_file_to_another_in_one_look(folder: Path, other: 
     assert described(tools.look()) == {"add": "Moved.", "sub": "Subtract."}
 
 
+def test_a_tool_moves_in_one_look_beside_a_file_that_goes_with_no_other(folder: Path) -> None:
+    for name in ("a_first", "other", "third"):
+        write(folder / f"{name}.py", name)
+    tools = ReloadedTools([str(folder)])
+    tools.load()
+
+    write(folder / "a_first.py", "add", "Moved.")
+    write(folder / "adding.py", "sub", "Subtract.")
+    write(folder / "other.py", "third", "Taken.")
+
+    assert described(tools.look()) == {
+        "add": "Moved.",
+        "sub": "Subtract.",
+        "other": "Add.",
+        "third": "Add.",
+    }
+
+
 def test_a_tool_that_two_files_had_for_a_while_is_had_from_the_one_that_is_left(
     folder: Path,
 ) -> None:

@@ -92,18 +92,24 @@ class ReloadedTools:
                 anew[path] = _Loaded(stamp, load_file(path, fresh=True))
             except (ConfigurationError, ToolValidationError) as error:
                 loaded[path] = _kept(files.get(path), stamp, error)
-        parts = [anew] if self._complaint({**loaded, **anew}) is None else _one_by_one(anew)
-        for part in parts:
-            if (complaint := self._complaint({**loaded, **part})) is not None:
-                [(path, each)] = part.items()
-                held_up = _kept(files.get(path), each.stamp, complaint)
-                loaded[path] = replace(held_up, is_held_up=True)
-                continue
-            loaded |= part
-            for path, each in part.items():
+        while going := self._going(loaded, anew):
+            loaded |= going
+            anew = {path: each for path, each in anew.items() if path not in going}
+            for path, each in going.items():
                 names = [tool.name for tool in each.tools]
                 _LOG.info("a file of tools was loaded anew", file=str(path), tools=names)
+        for path, each in anew.items():
+            complaint = self._complaint({**loaded, path: each})
+            assert complaint is not None, "it did not go with the others"
+            loaded[path] = replace(_kept(files.get(path), each.stamp, complaint), is_held_up=True)
         return loaded
+
+    def _going(
+        self, loaded: Mapping[Path, _Loaded], anew: Mapping[Path, _Loaded]
+    ) -> Mapping[Path, _Loaded]:
+        """Return all of the new ones if they go with the others, or else one that does."""
+        parts = (anew, *({path: each} for path, each in anew.items()))
+        return next((part for part in parts if not self._complaint({**loaded, **part})), {})
 
     def _complaint(self, files: Mapping[Path, _Loaded]) -> ToolValidationError | None:
         """Return why the tools of these files cannot be had together, None if they can."""
@@ -145,10 +151,6 @@ def _is_new(known: _Loaded | None, stamp: Stamp) -> bool:
 
 def _tools_of(files: Mapping[Path, _Loaded]) -> dict[Path, Sequence[Tool]]:
     return {path: loaded.tools for path, loaded in files.items()}
-
-
-def _one_by_one(files: Mapping[Path, _Loaded]) -> list[dict[Path, _Loaded]]:
-    return [{path: loaded} for path, loaded in files.items()]
 
 
 def _kept(known: _Loaded | None, stamp: Stamp, error: Exception) -> _Loaded:
