@@ -58,6 +58,16 @@ async def test_a_run_is_not_let_go_while_something_came_in_that_nobody_read() ->
     assert [letter.kind for letter in (await log.inbox("local", "run_1", 0))[1]] == ["cancel"]
 
 
+async def test_no_question_is_taken_back_while_something_came_in_that_nobody_read() -> None:
+    """It may be the answer."""
+    log = await begun()
+    log.deliver("approval", {"approval_id": "apr_1"})
+
+    with pytest.raises(InboxMovedError):
+        await log.append(an_append(withdrawn=("apr_1",)))
+    assert await log.append(an_append(withdrawn=("apr_1",), inbox_seen=1)) == (1, ())
+
+
 async def test_a_claim_brings_the_log_and_how_much_came_in() -> None:
     log = await begun()
     log.deliver("cancel", {"by": "caller"})
