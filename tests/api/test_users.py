@@ -29,6 +29,7 @@ from tests.api.making import (
 from tests.api.searching import database_files_with, files_with, keys_with, tables_with
 from tests.api.serving import Service, serving, serving_tenants, settings_for
 from tests.stubs.directed_model import DirectedModel, directed_model
+from tests.stubs.webhook_receiver import receiver
 
 MARK = "Zanzibar9041"
 USER = "user/Xylo5577"
@@ -458,6 +459,48 @@ async def test_what_a_user_answered_in_somebody_elses_run_stays_without_name_and
             (erasure["id"], "approve"),
         ]
         assert erasure["erased"]["approvals_unnamed"] == 3
+
+
+async def test_webhooks_are_told_of_an_erased_users_votes_without_the_name(
+    database_url: str,
+) -> None:
+    settings = settings_for(database_url, egress_allow="127.0.0.1")
+    async with serving_tenants(settings) as keyed, receiver() as there:
+        acme = keyed.acme
+        await made(acme, "/v1/agents", an_agent(policy={"ask": [{"tool": "*", "required": 3}]}))
+        hook = await made(acme, "/v1/webhooks", a_webhook(url=there.url, events=["approval.voted"]))
+        same_name = [
+            {"name": MARK, "scopes": ["approvals:decide"], "subject": who} for who in (USER, OTHER)
+        ]
+        voters = [
+            await keyed.with_key((await made(acme, "/v1/keys", body))["key"]) for body in same_name
+        ]
+        theirs, others = voters
+        stays, edited = [await asked_by(acme, await a_waiting_run(acme)) for _ in range(2)]
+        for voter, question in ((theirs, stays), (others, stays), (theirs, edited)):
+            digest = (await acme.get(f"/v1/approvals/{question}")).json()["digest"]
+            vote = {"decision": "approve", "digest": digest}
+            await made(voter, f"/v1/approvals/{question}/decision", vote)
+        # An edit voids the vote, of which webhooks have been told all the same.
+        call = (await acme.get(f"/v1/approvals/{edited}")).json()
+        edit = {"arguments": {**call["arguments"], "body": "Bye"}, "digest": call["digest"]}
+        await made(acme, f"/v1/approvals/{edited}/decision", {"decision": "approve", **edit})
+        told = {(sent := await there.next()).id: sent for _ in range(4)}
+
+        erasure = await erased(acme, USER)
+
+        again = {}
+        for delivery_id in told:
+            path = f"/v1/webhooks/{hook['id']}/deliveries/{delivery_id}"
+            while (await acme.get(path)).json()["status"] != "delivered":
+                pass  # Each look takes the time of a request; the test has a limit.
+            await made(acme, f"{path}/redeliver", {})
+            again[delivery_id] = (await there.next()).body["data"]["by"]
+        by_whom = sorted((sent.body["data"]["by"], again[each]) for each, sent in told.items())
+        admin = next(by for by, _ in by_whom if by != MARK)
+        assert by_whom == sorted(
+            [(MARK, erasure["id"]), (MARK, erasure["id"]), (MARK, MARK), (admin, admin)]
+        )
 
 
 async def asked_by(client: httpx2.AsyncClient, run: dict[str, Any]) -> str:

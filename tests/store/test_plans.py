@@ -213,7 +213,7 @@ CLAIM = Claim("running", TENANT, "ses_1", "agt_1", 1, None, 1, 1, 0, 0, "{}", No
 USED = UsageRow(2, "ses_1", "clerk", "m", None, "{}", 1, Usage())
 CALL = Holder(TENANT, "running", 1, "msg_1")
 PLACE = Place(CounterKey("bud_1", "", 0), "bct_1")
-SIGNATURE = Signature("ann", frozenset({"key_1"}), "era_1")
+SIGNATURE = Signature("ann", frozenset({"key_1"}), "era_1", frozenset({"ann"}))
 TALLY = Tally("often", "pay", 3_600_000, 4)
 ASKED = Asked(TENANT, Request("POST /v1/agents", "key", "hash"), "agt_2", NOW_MS)
 

@@ -363,8 +363,9 @@ def _grants(whose: _Whose, at: _At) -> Work[_Outcome]:
 
 def _signature(whose: _Whose) -> Work[Signature]:
     assert whose.cause.erasure_id is not None, "an erasure is the cause"
-    own_keys = yield from keys.of_subject(whose.tenant, whose.user)
-    return Signature(whose.user, own_keys, whose.cause.erasure_id)
+    own_keys = yield from keys.named_of_subject(whose.tenant, whose.user)
+    called = frozenset({whose.user, *own_keys.values()})
+    return Signature(whose.user, frozenset(own_keys), whose.cause.erasure_id, called)
 
 
 def _usage(whose: _Whose, at: _At) -> Work[_Outcome]:

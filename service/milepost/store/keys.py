@@ -70,7 +70,7 @@ _FIND = Statement(select(*_COLUMNS).where(_K.id == text("key_id"), _K.tenant == 
 _named = rows("named", "id")
 _NAMES = Statement(select(_K.id, _K.name).where(_K.id == _named.c.id, _K.tenant == text("tenant")))
 _OF_SUBJECT = Statement(
-    select(_K.id).where(_K.tenant == text("tenant"), _K.subject == text("subject"))
+    select(_K.id, _K.name).where(_K.tenant == text("tenant"), _K.subject == text("subject"))
 )
 _EXIST = Statement(select(_K.id).where(_valid).limit(1))
 _REVOKE = Statement(
@@ -121,8 +121,12 @@ def names(tenant: str, key_ids: Iterable[str]) -> Work[dict[str, str]]:
 
 def of_subject(tenant: str, subject: str) -> Work[frozenset[str]]:
     """Return the ids of all keys that stand for one person or system, valid or not."""
-    found = yield _OF_SUBJECT(tenant=tenant, subject=subject)
-    return frozenset(key_id for (key_id,) in found)
+    return frozenset((yield from named_of_subject(tenant, subject)))
+
+
+def named_of_subject(tenant: str, subject: str) -> Work[dict[str, str]]:
+    """Return by its id what each of those keys is called."""
+    return dict((yield _OF_SUBJECT(tenant=tenant, subject=subject)))
 
 
 def exist() -> Work[bool]:

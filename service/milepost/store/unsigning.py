@@ -3,15 +3,16 @@
 In place of the name stands the id of the erasure, of which nobody can tell any more whose it was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 import orjson
 from sqlalchemy import null, select, update
 
 from milepost.core.events import ApprovalDecided, ApprovalWithdrawn, ToolCallDenied
+from milepost.core.webhooks import VOTED_TYPE
 from milepost.store import schema
-from milepost.store.dialect import among, rows, rows_of, rows_of_ids, text
+from milepost.store.dialect import among, rows, rows_of, rows_of_ids, text, word
 from milepost.store.retelling import Said, retell
 from milepost.store.sweeps import Place, Sweep
 from milepost.store.work import Statement, Work
@@ -20,6 +21,8 @@ _A = schema.approvals.c
 _V = schema.votes.c
 _G = schema.grants.c
 _I = schema.inbox.c
+_O = schema.outbox.c
+_D = schema.webhook_deliveries.c
 
 UNSAID = "no reason is kept"
 _REFUSED = frozenset({"denied", "withdrawn"})
@@ -32,7 +35,7 @@ _APPROVALS = Sweep(
 _these = rows("these", "id")
 _these_ids = select(_these.c.id).scalar_subquery()
 _VOTES = Statement(
-    select(_V.approval_id, _V.voter).where(
+    select(_V.approval_id, _V.voter, _V.created_ms).where(
         among(_V.approval_id, _these_ids), _V.tenant == text("tenant")
     )
 )
@@ -66,6 +69,28 @@ _REWRITE = Statement(
     )
     .values(data=_rewritten.c.data)
 )
+_retold = rows("retold", "id", "data")
+# In this order: what leaves the outbox meanwhile is seen among the deliveries then.
+_TOLD_OF_VOTES = tuple(
+    (
+        Statement(
+            select(table.c.id, table.c.data, time_ms).where(
+                among(table.c.run_id, _these_ids),
+                table.c.type == word(VOTED_TYPE),
+                table.c.tenant == text("tenant"),
+            )
+        ),
+        Statement(
+            update(table)
+            .where(table.c.id == _retold.c.id, table.c.tenant == text("tenant"))
+            .values(data=_retold.c.data)
+        ),
+    )
+    for table, time_ms in (
+        (schema.outbox, _O.created_ms),
+        (schema.webhook_deliveries, _D.event_ms),
+    )
+)
 _GRANTS = Sweep(
     (_G.id,), lambda stretch: select(_G.id, _G.granted_by, _G.revoked_by).where(stretch)
 )
@@ -79,11 +104,15 @@ _UNSIGN_GRANTS = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """By what a user is known who answers: as one, by a key, or at a chat; and what stands then."""
+    """By what a user is known who answers: as one, by a key, or at a chat; and what stands then.
+
+    `called` is how messages call the user, which need not be nobody else's name.
+    """
 
     user: str
     keys: frozenset[str]
     instead: str
+    called: frozenset[str]
 
     def is_theirs(self, name: str | None) -> bool:
         """Say whether the name is this user's."""
@@ -114,13 +143,14 @@ def approvals(tenant: str, whose: Signature, after: Place) -> Work[tuple[int, Pl
     found, until = yield from _APPROVALS.go_on(tenant, after)
     decided = {row[0]: row[1:4] for row in found if whose.is_theirs(row[4])}
     named = {"tenant": tenant, "instead": whose.instead}
+    given = yield _VOTES(these=rows_of_ids(each for each, *_ in found), tenant=tenant)
     cast = [
         {"approval_id": approval_id, "voter": voter}
-        for approval_id, voter in (
-            yield _VOTES(these=rows_of_ids(each for each, *_ in found), tenant=tenant)
-        )
+        for approval_id, voter, _ in given
         if whose.is_theirs(voter)
     ]
+    others = {(row[0], row[2]) for row in given if not whose.is_theirs(row[1])}
+    yield from _retell_votes(tenant, {row[1] for row in found}, others, whose)
     if cast:
         yield _UNSIGN_VOTES(cast_by=rows_of(cast), **named)
     if decided:
@@ -140,6 +170,26 @@ def grants(tenant: str, whose: Signature, after: Place) -> Work[Place | None]:
     if signed:
         yield _UNSIGN_GRANTS(signed=rows_of(signed), tenant=tenant)
     return until
+
+
+def _retell_votes(
+    tenant: str, runs: Set[str], others: Set[tuple[str, int]], whose: Signature
+) -> Work[None]:
+    """Take the user out of what webhooks are told of votes in these runs.
+
+    A vote that has become void is told of as well, and stands nowhere else any more. `others` are
+    the approvals that others have voted on, and when: keys of theirs may be called the same.
+    """
+    for find, tell in _TOLD_OF_VOTES:
+        retold = []
+        for told_id, data, time_ms in (yield find(these=rows_of_ids(sorted(runs)), tenant=tenant)):
+            said = orjson.loads(data)
+            is_theirs = whose.is_theirs(said["by"]) or said["by"] in whose.called
+            if is_theirs and (said["approval_id"], time_ms) not in others:
+                then = orjson.dumps({**said, "by": whose.instead}).decode()
+                retold.append({"id": told_id, "data": then})
+        if retold:
+            yield tell(retold=rows_of(retold), tenant=tenant)
 
 
 def _retell(
