@@ -464,3 +464,26 @@ async def test_without_a_secret_key_webhooks_sign_and_carry_no_links(
 
     assert message.signed_with(hook["secret"]) == [True]
     assert "links" not in message.body["data"]
+
+
+@pytest.mark.parametrize(
+    ("secret_key", "why"),
+    [("quite another key than before", "with this MILEPOST_SECRET_KEY"), (None, "there is no key")],
+)
+async def test_a_webhook_whose_secret_nobody_can_read_is_told_again_once_that_is_rotated(
+    database_url: str, there: Receiver, secret_key: str | None, why: str
+) -> None:
+    settings = settings_for(database_url, egress_allow="127.0.0.1")
+    async with serving(settings) as service, service.client() as client:
+        hook = await hooked(client, there)
+    path = f"/v1/webhooks/{hook['id']}"
+
+    settings = settings_for(database_url, egress_allow="127.0.0.1", secret_key=secret_key)
+    async with serving(settings) as service, service.client() as client:
+        unread = await settled(client, await made(client, f"{path}/test", {}))
+        rotated = await made(client, f"{path}/secret", {})
+        await made(client, f"{path}/test", {})
+
+        assert why in unread["attempts"][0]["error"]
+        assert unread["next_attempt_at"] is not None
+        assert (await there.next()).signed_with(rotated["secret"]) == [True]

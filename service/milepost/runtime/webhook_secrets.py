@@ -1,8 +1,9 @@
 """The secrets that webhooks sign with: how they are made, kept and read."""
 
 import secrets
+from contextlib import suppress
 
-from milepost.core.errors import ConfigurationError
+from milepost.core.errors import ConfigurationError, ConflictError
 from milepost.core.webhooks import PREFIX, SECRET_BYTES, key_of, secret_of, signature
 from milepost.runtime.secrets import Vault
 from milepost.store.webhooks import WebhookRow
@@ -25,17 +26,22 @@ def kept(vault: Vault, tenant: str, webhook_id: str, secret: str) -> str:
 def signatures(vault: Vault, row: WebhookRow, message_id: str, time_ms: int, body: bytes) -> str:
     """Return the header: the signature of each secret that is valid now, the newest first.
 
-    Raises `ConfigurationError` for one that was sealed with another key than the present one.
+    Raises `ConfigurationError` if the newest cannot be read, as one cannot that was sealed with
+    another key than the present one. A former one that cannot be read signs nothing: rotating it is
+    what people do about that.
     """
-    stored = [row.secret]
+    keys = [_key(vault, row, row.secret)]
     if row.secret_before is not None and time_ms < (row.secret_before_until_ms or 0):
-        stored.append(row.secret_before)
-    keys = [_key(vault, row, each) for each in stored]
+        with suppress(ConfigurationError):
+            keys.append(_key(vault, row, row.secret_before))
     return " ".join(signature(key, message_id, time_ms // 1000, body) for key in keys)
 
 
 def _key(vault: Vault, row: WebhookRow, stored: str) -> bytes:
-    secret = stored if stored.startswith(PREFIX) else vault.open(row.tenant, row.id, stored)
+    try:
+        secret = stored if stored.startswith(PREFIX) else vault.open(row.tenant, row.id, stored)
+    except ConflictError as error:  # There is no key: nothing that waiting would change.
+        raise ConfigurationError(str(error), code=error.code) from error
     key = key_of(secret)
     if key is None:
         raise ConfigurationError(
