@@ -15,6 +15,11 @@ from redis.asyncio import Redis
 
 from milepost.live.hub import LiveText
 from milepost.live.text_buffers import TextBuffers
+from milepost.providers.cache_key import owner_key
+from milepost.store import erasures
+from milepost.store.erasures import NewErasure
+from milepost.store.records import AuditRow
+from milepost.store.work import Work
 from tests.api.making import (
     a_budget,
     a_memory,
@@ -28,6 +33,7 @@ from tests.api.making import (
 )
 from tests.api.searching import database_files_with, files_with, keys_with, tables_with
 from tests.api.serving import Service, serving, serving_tenants, settings_for
+from tests.store.making import NOW_MS, an_id
 from tests.stubs.directed_model import DirectedModel, directed_model
 from tests.stubs.webhook_receiver import receiver
 
@@ -373,6 +379,37 @@ async def test_while_a_user_is_erased_nothing_is_made_that_bears_the_name(desk: 
     }
 
     assert refusals == dict.fromkeys(bodies, (409, "user_being_erased"))
+
+
+async def test_while_a_user_is_erased_no_answer_of_theirs_is_taken(database_url: str) -> None:
+    async with serving_tenants(settings_for(database_url)) as keyed:
+        acme = keyed.acme
+        await made(acme, "/v1/agents", an_agent(policy={"ask": ["*"]}))
+        theirs = await keyed.holding("approvals:decide", "runs:read", subject=USER)
+        question = await asked_by(acme, await a_waiting_run(acme, user=OTHER))
+        await keyed.service.process.app._parts.ports.store.write(being_erased("acme", USER))
+
+        answer = {"decision": "approve", "comment": f"because of {MARK}"}
+        all_of_them = {"decisions": [{"approval_id": question, **answer}], "mode": "all"}
+        refusals = [
+            refusal(await theirs.post(path, json=body))
+            for path, body in (
+                (f"/v1/approvals/{question}/decision", answer),
+                ("/v1/approvals/decisions", all_of_them),
+                (f"/v1/approvals/{question}/withdraw", {"reason": f"because of {MARK}"}),
+            )
+        ]
+
+        assert refusals == [(409, "user_being_erased")] * 3
+        assert (await acme.get(f"/v1/approvals/{question}")).json()["status"] == "pending"
+
+
+def being_erased(tenant: str, user: str) -> Work[None]:
+    """Begin to erase a user, in a process that is slow at it."""
+    wanted = NewErasure(an_id("era"), tenant, owner_key(tenant, user), "key_1", user, NOW_MS)
+    act = AuditRow(an_id("aud"), tenant, "key_1", "user.erasing", wanted.id, "{}", NOW_MS)
+    row = yield from erasures.begin(wanted, act)
+    yield from erasures.advance(row)
 
 
 async def test_what_is_told_of_a_user_in_somebody_elses_session_goes_too(desk: Desk) -> None:

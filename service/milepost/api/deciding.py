@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from starlette.requests import Request
@@ -19,7 +19,7 @@ from milepost.live.hub import OUTBOX_BELL, QUEUE_BELL, approvals_bell, inbox_bel
 from milepost.runtime.journal import Ports
 from milepost.runtime.judging import Judging
 from milepost.runtime.tenant_policies import TenantPolicies
-from milepost.store import approvals, audit, withdrawals
+from milepost.store import approvals, audit, erasures, withdrawals
 from milepost.store.approvals import ApprovalRow, Decided, DecidedError, Decision, Remember
 from milepost.store.audit import AuditFilter, AuditRow
 from milepost.store.idempotency import Asked
@@ -28,6 +28,8 @@ from milepost.store.withdrawals import Withdrawal
 from milepost.store.work import Work
 
 USER_AGENT_CHARS_MAX = 200
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,11 @@ class Deciding:
         tenant = principal.tenant
         try:
             made = await self._ports.store.write(
-                once(wish, _done(draft), lambda earlier: _found(tenant, earlier))
+                once(
+                    wish,
+                    _unless_erased(principal, _done(draft)),
+                    lambda earlier: _found(tenant, earlier),
+                )
             )
         except DecidedError as error:
             raise await self._late(error) from error
@@ -145,7 +151,7 @@ class Deciding:
         """Make all of these decisions in one transaction, or none of them."""
         drafts = [await self._drafted(principal, body.approval_id, body, origin) for body in bodies]
         ids = [body.approval_id for body in bodies]
-        effect = _all_or_none(principal.tenant, ids, drafts)
+        effect = _unless_erased(principal, _all_or_none(principal.tenant, ids, drafts))
         try:
             made = await self._ports.store.write(
                 once(wish, effect, lambda _: _all_found(principal.tenant, ids))
@@ -182,7 +188,7 @@ class Deciding:
             made = await self._ports.store.write(
                 once(
                     wish,
-                    _withdrawn(seen, taking, act),
+                    _unless_erased(principal, _withdrawn(seen, taking, act)),
                     lambda earlier: _found(seen.tenant, earlier),
                 )
             )
@@ -294,6 +300,15 @@ def _seen(row: ApprovalRow) -> dict[str, Any]:
 
 def _shown_origin(origin: Origin) -> dict[str, Any]:
     return {"address": origin.address, "user_agent": origin.agent}
+
+
+def _unless_erased(principal: Principal, answer: Work[T]) -> Work[T]:
+    """Give an answer, unless all that there is of who gives it is being erased.
+
+    The name and the words would stay behind where the erasure has been already.
+    """
+    yield from erasures.require_none(principal.tenant, principal.subject)  # Before any row is held.
+    return (yield from answer)
 
 
 def _withdrawn(seen: ApprovalRow, taking: Withdrawal, act: AuditRow) -> Work[Decided]:
