@@ -4,11 +4,12 @@ import asyncio
 import gc
 import threading
 from collections import UserDict
-from collections.abc import ItemsView
+from collections.abc import AsyncGenerator, ItemsView
 
 import pytest
 
 from milepost.client import BlockingMilepost
+from milepost.client.blocking import _Stream
 from milepost.core.errors import ApiError
 from tests.client.conftest import EAGER
 
@@ -155,3 +156,21 @@ async def test_closing_it_leaves_no_thread(base_url: str) -> None:
         pass
 
     assert threading.active_count() == before
+
+
+async def test_who_was_interrupted_is_not_told_of_the_close_as_well() -> None:
+    """Nobody asks such a task what became of it: it would complain to the screen."""
+    stream = _Stream(nothing_ever())
+    watching = asyncio.create_task(stream.next())
+    await asyncio.sleep(0)
+
+    watching.cancel()
+    await stream.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await watching
+
+
+async def nothing_ever() -> AsyncGenerator[int, None]:
+    await asyncio.Event().wait()
+    yield 1

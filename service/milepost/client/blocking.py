@@ -131,7 +131,7 @@ class _Stream(Generic[T]):
         self._items = items
         self._used = asyncio.Lock()
         self._user: asyncio.Task[Any] | None = None
-        self._is_closing = False
+        self._is_cut_off = False
 
     async def next(self) -> T:
         """Return the next item. Raises `StopAsyncIteration`."""
@@ -140,7 +140,7 @@ class _Stream(Generic[T]):
             try:
                 return await anext(self._items)
             except asyncio.CancelledError:
-                if self._is_closing:
+                if self._is_cut_off:
                     raise _was_closed() from None
                 raise
             finally:
@@ -148,8 +148,9 @@ class _Stream(Generic[T]):
 
     async def close(self) -> None:
         """Close it."""
-        self._is_closing = True
         if self._user and not self._user.cancelling():
+            # It was not its own user who did this, and has to hear why.
+            self._is_cut_off = True
             self._user.cancel()
         async with self._used:
             await self._items.aclose()
