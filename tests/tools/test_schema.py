@@ -283,6 +283,79 @@ def test_param_metadata_describes_and_restricts() -> None:
         definition.validate({"city": "Oslo", "unit": "K"})
 
 
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (list[str], {"type": "array", "items": {"type": "string", "enum": ["C", "F"]}}),
+        (list, {"type": "array", "items": {"enum": ["C", "F"]}}),
+        (
+            set[Unit],
+            {
+                "type": "array",
+                "items": {"$ref": "#/$defs/Unit", "enum": ["C", "F"]},
+                "uniqueItems": True,
+            },
+        ),
+        (
+            list[str | None] | None,
+            {
+                "anyOf": [
+                    {
+                        "type": "array",
+                        "items": {
+                            "anyOf": [{"type": "string", "enum": ["C", "F"]}, {"type": "null"}]
+                        },
+                    },
+                    {"type": "null"},
+                ],
+                "default": None,
+            },
+        ),
+    ],
+)
+def test_a_choice_for_a_list_is_among_its_items(annotation: Any, schema: Json) -> None:
+    def look(units: Any) -> None: ...
+
+    look.__annotations__["units"] = annotation
+    definition = tool_of(
+        tool(description="Look.", param_metadata={"units": {"enum": ["C", "F"]}})(look)
+    )
+
+    assert definition.schema.parameters["properties"] == {"units": schema}
+    assert definition.validate({"units": ["F", "C"]}) == {"units": ["F", "C"]}
+    with pytest.raises(ToolValidationError, match=r'must be one of "C", "F", got "K"'):
+        definition.validate({"units": ["C", "K"]})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "choices"),
+    [
+        (dict[str, str], ["C"]),
+        (tuple[str, str], ["C"]),
+        (int, [1, "2"]),
+        (Annotated[int, Field(ge=1)], [0, 1]),
+        (Literal["C", "F"], ["C", "K"]),
+        (list[int], ["C"]),
+    ],
+)
+def test_a_choice_that_no_value_can_be_is_refused(annotation: Any, choices: list[Any]) -> None:
+    def look(unit: Any) -> None: ...
+
+    look.__annotations__["unit"] = annotation
+
+    with pytest.raises(ToolValidationError, match=r"param_metadata of 'unit'.* in enum") as refusal:
+        tool(description="Look.", param_metadata={"unit": {"enum": choices}})(look)
+
+    assert refusal.value.code == "invalid_tool"
+
+
+def test_a_text_is_no_list_of_choices() -> None:
+    def look(unit: str) -> None: ...
+
+    with pytest.raises(ToolValidationError, match="'metric' for enum; it must be a list"):
+        tool(description="Look.", param_metadata={"unit": {"enum": "metric"}})(look)
+
+
 def test_param_metadata_for_nothing_is_refused() -> None:
     def look(city: str) -> None: ...
 

@@ -222,7 +222,7 @@ class _ObjectShape:
         return fitted
 
     def _keeps_null(self, name: str, coerce: Coerce) -> bool:
-        return self._strict or name in self._required or _fits(coerce, None)
+        return self._strict or name in self._required or fits(coerce, None)
 
 
 def resolve(document: Schema, reference: str) -> Json:
@@ -255,7 +255,8 @@ def _chain(steps: list[Coerce], checks: list[Callable[[Json], None]]) -> Coerce:
     return coerce
 
 
-def _fits(coerce: Coerce, value: Json) -> bool:
+def fits(coerce: Coerce, value: Json) -> bool:
+    """Say whether `coerce` takes `value` as it is."""
     try:
         return coerce(value) == value
     except Misfit:

@@ -4,7 +4,7 @@ import inspect
 import types
 import typing
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ForwardRef, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
@@ -15,6 +15,7 @@ from pydantic_core import core_schema
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
+from milepost.tools.coerce import SchemaCompiler, fits
 from milepost.tools.signature import INVALID_TOOL, Parameter, Signature
 
 # What pydantic raises where an annotation is beyond it.
@@ -25,7 +26,7 @@ _PART_MAPS = ("properties", "patternProperties", "$defs")
 
 
 class ParameterNotes(typing.TypedDict, total=False):
-    """What `param_metadata` may say about one parameter."""
+    """What `param_metadata` may say about one parameter; the `enum` of a list is for its items."""
 
     description: str
     enum: Sequence[str | int | float | bool]
@@ -108,7 +109,7 @@ def arguments_schema(
                 f"it fills {', '.join(properties) or 'nothing'}",
                 code=INVALID_TOOL,
             )
-        _annotate(properties[name], note, f"tool {tool!r}: param_metadata of {name!r}")
+        _annotate(properties[name], note, schema, f"tool {tool!r}: param_metadata of {name!r}")
     return {
         "type": "object",
         "properties": properties,
@@ -254,7 +255,9 @@ def _name(annotation: Any) -> str:
     return annotation.__name__ if inspect.isclass(annotation) else str(annotation)
 
 
-def _annotate(schema: dict[str, Json], note: ParameterNotes, where: str) -> None:
+def _annotate(
+    schema: dict[str, Json], note: ParameterNotes, document: dict[str, Json], where: str
+) -> None:
     if unknown := sorted(note.keys() - ParameterNotes.__annotations__.keys()):
         raise ToolValidationError(
             f"{where} says {', '.join(unknown)}; it may say description and enum",
@@ -264,19 +267,44 @@ def _annotate(schema: dict[str, Json], note: ParameterNotes, where: str) -> None
         schema["description"] = note["description"]
     if "enum" not in note:
         return
+    if isinstance(note["enum"], str):
+        raise ToolValidationError(
+            f"{where} says {note['enum']!r} for enum; it must be a list of values",
+            code=INVALID_TOOL,
+        )
     choices = cast("list[Json]", [*note["enum"]])
     if not choices:
         raise ToolValidationError(
             f"{where} allows no value at all; name some in enum, or leave it out",
             code=INVALID_TOOL,
         )
+    compiler = SchemaCompiler(document, strict=True)
+    chosen = [*_chosen(schema)]
+    judges = [compiler.compile(part) for part in (schema, *chosen)]
+    for choice in choices:
+        # Null may be named as well where it is possible anyhow.
+        if not any(fits(judge, choice) for judge in judges[choice is not None :]):
+            raise ToolValidationError(
+                f"{where} names {choice!r} in enum, which its type does not allow; name values of"
+                " that type, and for a list those of its items",
+                code=INVALID_TOOL,
+            )
+    for part in chosen:
+        part["enum"] = choices
+
+
+def _chosen(schema: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    """Yield the parts of `schema` that a choice is made for: of a list, what its items are."""
     branches = schema.get("anyOf")
-    solid = [schema]
     if isinstance(branches, list):
         # Null stays possible where it was: the choice is among the values.
-        solid = [b for b in branches if isinstance(b, dict) and b.get("type") != "null"]
-    for branch in solid:
-        branch["enum"] = choices
+        for branch in branches:
+            if isinstance(branch, dict) and branch.get("type") != "null":
+                yield from _chosen(branch)
+    elif schema.get("type") == "array" and "prefixItems" not in schema:
+        yield from _chosen(cast("dict[str, Json]", schema.setdefault("items", {})))
+    else:
+        yield schema
 
 
 def _tidy(schema: object) -> None:
