@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from milepost.core.errors import ToolError
-from milepost.tools import Artifact, ToolContext, emit_artifact, tool
+from milepost.tools import Artifact, Tool, ToolContext, ToolParameter, emit_artifact, tool
 
 _CONTEXTS: list[ToolContext] = []
 
@@ -246,3 +246,26 @@ def forge(line: str, pid_file: str) -> None:
 def plain(numbers: list[int]) -> int:
     """Add."""
     return sum(numbers)
+
+
+DAYS = ToolParameter(name="days", type=set, element_type=date)
+
+
+@tool(isolation="process", parameters=[DAYS])
+def last(days: Any) -> str:
+    """Name the last of some days."""
+    return f"{max(days):%d.%m.}"
+
+
+def first(days: Any) -> str:
+    """Name the first of some days."""
+    return f"{min(days):%d.%m.}"
+
+
+FIRST = Tool(
+    name="first",
+    description="Name the first of some days.",
+    function=first,
+    parameters=[DAYS],
+    isolation="process",
+)

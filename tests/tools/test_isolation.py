@@ -20,6 +20,7 @@ from milepost.tools import (
     Invoker,
     Tool,
     ToolContext,
+    ToolParameter,
     ToolProcesses,
     ToolThreads,
     load,
@@ -128,6 +129,30 @@ async def test_a_plain_tool_is_found_by_its_functions_name(
                      parameters=parameters, isolation="process")  # fmt: skip
 
         assert await isolating.invoke(adder, {"numbers": [1, "2"]}, context) == 3
+
+
+async def test_values_have_the_types_that_were_written_down_for_them(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    days: dict[str, Json] = {"days": ["2026-11-21", "2026-12-01"]}
+
+    assert await isolating.invoke(tool_of(tools.last), days, context) == "01.12."
+    assert await isolating.invoke(tools.FIRST, days, context) == "21.11."
+
+
+async def test_types_that_its_process_does_not_find_are_no_text_instead(
+    isolating: Invoker, context: ToolContext
+) -> None:
+    elsewhere = Tool(
+        name="adder",
+        description="Add.",
+        function=tools.plain,
+        parameters=[ToolParameter(name="numbers", type=set, element_type=float)],
+        isolation="process",
+    )
+
+    with pytest.raises(ToolError, match="does not find the types of its parameters"):
+        await isolating.invoke(elsewhere, {"numbers": [1]}, context)
 
 
 async def test_it_knows_its_call_and_logs_through_the_service(

@@ -21,10 +21,12 @@ from typing import Any, NoReturn
 import orjson
 import structlog
 
+from milepost.core.errors import ToolError
 from milepost.core.json import Json, UnencodableError, clean, clean_text
 from milepost.tools.artifacts import Artifact, collecting
 from milepost.tools.attempt import Attempt
 from milepost.tools.context import Approved, ToolContext
+from milepost.tools.decorator import is_tool, tool_of
 from milepost.tools.definition import Tool
 from milepost.tools.emitting import Emitter
 from milepost.tools.home import Home, found
@@ -143,12 +145,7 @@ class Isolated:
 
     def _called(self, request: Mapping[str, Any]) -> Json:
         sys.path[:] = request["path"]
-        tool = Tool(
-            name=request["tool"],
-            description="Isolated.",
-            function=found(Home(**request["home"])),
-            parameters=request["parameters"],
-        )
+        tool = _tool(request)
         known = request["context"]
         approval = known.pop("approval")
         voice = self._voice
@@ -204,6 +201,31 @@ class Isolated:
         """End what a tool's fork has left behind: the call is answered by one process alone."""
         if os.getpid() != self._pid:
             os._exit(0)
+
+
+def _tool(request: Mapping[str, Any]) -> Tool:
+    """Return the tool that is called, as far as its function is given what it takes."""
+    function, parameters = found(Home(**request["home"])), request["parameters"]
+    if parameters is None or not request["is_typed"]:
+        return Tool(
+            name=request["tool"],
+            description="Isolated.",
+            function=function,
+            parameters=parameters,
+        )
+    # Types were written down beside the function, and no JSON Schema brings them along.
+    near = vars(sys.modules[function.__module__]).values()
+    for tool in (*_decorated(function), *(each for each in near if isinstance(each, Tool))):
+        if tool.function is function and tool.schema.parameters == parameters:
+            return tool
+    raise ToolError(
+        "its process does not find the types of its parameters; define the tool at the top, and in"
+        " the module of its function, or annotate the function"
+    )
+
+
+def _decorated(function: Callable[..., Any]) -> tuple[Tool, ...]:
+    return (tool_of(function),) if is_tool(function) else ()
 
 
 def _shown(value: object) -> Json:

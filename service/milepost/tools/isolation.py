@@ -251,6 +251,7 @@ def _request(
         "home": asdict(home),
         "tool": tool.name,
         "parameters": None if tool.parameters is None else tool.schema.parameters,
+        "is_typed": not isinstance(tool.parameters, Mapping),
         "arguments": arguments,
         "context": known,
         "stash": {"room": stash.room, "taken": stash.taken},
