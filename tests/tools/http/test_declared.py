@@ -151,6 +151,38 @@ async def test_a_body_is_made_of_the_arguments_that_are_used_nowhere_else(
     assert asked.headers["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object", "properties": {"page[size]": {"type": "integer"}, "$top": {}}},
+        {"type": "object", "additionalProperties": True},
+        {"type": "object", "allOf": [{"properties": {"page[size]": {}, "$top": {}}}]},
+    ],
+)
+async def test_arguments_without_a_place_are_sent_whatever_they_are_called_and_wherever_they_stand(
+    egress: Egress, server: WebServer, parameters: Json
+) -> None:
+    for method in ("GET", "POST"):
+        tool = an_http_tool(egress, method=method, url=server.url, parameters=parameters)
+
+        await called(tool, {"page[size]": 5, "$top": "{page[size]}"})
+
+    assert server.asked[0].target == "/?page%5Bsize%5D=5&$top=%7Bpage%5Bsize%5D%7D"
+    assert json.loads(server.asked[1].body) == {"page[size]": 5, "$top": "{page[size]}"}
+
+
+async def test_what_a_query_says_holds_unless_an_argument_says_otherwise(
+    egress: Egress, server: WebServer
+) -> None:
+    tool = an_http_tool(egress, url=server.url, query={"note": "none", "v": 2}, parameters=ORDER)
+
+    await called(tool, {"order_id": 7})
+    await called(tool, {"order_id": 7, "note": "hi"})
+
+    assert server.asked[0].target == "/?note=none&v=2&order_id=7"
+    assert server.asked[1].target == "/?v=2&order_id=7&note=hi"
+
+
 async def test_a_body_can_be_mapped(egress: Egress, server: WebServer) -> None:
     tool = an_http_tool(
         egress,

@@ -81,21 +81,21 @@ class HttpToolSpec(Declaration):
         return http_tool(described, self._operation(parameters), egress, secrets)
 
     def _operation(self, parameters: Mapping[str, Any]) -> Operation:
-        unused = [name for name in parameters.get("properties", {}) if name not in {*self.named}]
-        rest: dict[str, Json] = {name: f"{{{name}}}" for name in unused}
+        placed = frozenset(self.named)
         has_body = self.method not in {*SAFE_METHODS, "DELETE"}
         body: Json = self.body
-        if body is None and has_body and rest:
-            body = rest
-        spare = rest if not has_body and self.body is None else {}
+        if body is None and has_body and {*parameters.get("properties", {})} - placed:
+            body = {}
         return Operation(
             method=self.method,
             url=self.url,
-            query=tuple({**self.query, **spare}.items()),
+            query=tuple(self.query.items()),
             headers=self.headers,
             body=body,
             result=self.result,
             timeout_s=self.timeout_s,
+            placed=placed,
+            rest=None if self.body is not None else "body" if has_body else "query",
         )
 
 

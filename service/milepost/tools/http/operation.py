@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Literal
 
 from yarl import URL
 
@@ -35,6 +36,7 @@ class Operation:
     `query` is of pairs, since a name may come twice; a list is sent as several,
     an object by its members: `name[key]=value`.
     `body` of None sends none. `result` points at the part of a JSON answer that is the result.
+    `rest` says where arguments go, under their own names, that are not among those `placed`.
     """
 
     method: str
@@ -44,6 +46,14 @@ class Operation:
     body: Json = None
     result: str = ""
     timeout_s: float = TIMEOUT_S
+    placed: frozenset[str] = frozenset()
+    rest: Literal["query", "body"] | None = None
+
+    def rest_in(self, place: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the arguments that have no place of their own, if this is where they go."""
+        if self.rest != place:
+            return {}
+        return {name: value for name, value in arguments.items() if name not in self.placed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,7 @@ async def perform(
     """Make the request and return its result. Raises ToolError, told to the model, for the rest."""
     revealed = await _secrets_in(operation.headers, secrets)
     body = None if operation.body is None else fill(operation.body, arguments)
+    body = operation.rest_in("body", arguments) or body
     headers = {
         "accept": "application/json, text/*;q=0.9, */*;q=0.1",
         **({} if body is None else {"content-type": "application/json"}),
@@ -153,22 +164,26 @@ async def _fetched(outgoing: Outgoing, egress: Egress, revealed: Revealed) -> In
 
 def _url(operation: Operation, arguments: Mapping[str, Json]) -> URL:
     url = URL(fill_path(operation.url, arguments), encoded=True)
-    given = (pair for name, value in operation.query for pair in _pairs(name, value, arguments))
+    rest = operation.rest_in("query", arguments)
+    filled = [
+        *((name, fill([value], arguments)) for name, value in operation.query if name not in rest),
+        *((name, [value]) for name, value in rest.items()),
+    ]
+    given = (pair for name, values in filled for pair in _pairs(name, values))
     pairs = [*url.query.items(), *((name, as_word(value)) for name, value in given)]
     return url.with_query(pairs) if pairs else url
 
 
-def _pairs(name: str, value: Json, arguments: Mapping[str, Json]) -> list[tuple[str, Json]]:
+def _pairs(name: str, values: Json) -> list[tuple[str, Json]]:
     """Return what a query parameter is sent as: nothing, one pair, or one for each member."""
-    filled = fill([value], arguments)
-    assert isinstance(filled, list)
-    match filled:
+    assert isinstance(values, list), "a list is filled as one"
+    match values:
         case [list(items)]:
             return [(name, item) for item in items]
         case [dict(members)]:
             return [(f"{name}[{key}]", member) for key, member in members.items()]
         case _:
-            return [(name, item) for item in filled]
+            return [(name, item) for item in values]
 
 
 def _result(operation: Operation, answer: Incoming, revealed: Revealed) -> Json:
