@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from milepost import Agent, Tool, tool
-from milepost.core.agents import Limits, LoopDetection, StopRule
-from milepost.core.errors import ConfigurationError
+from milepost import Agent, Tool, executor, tool
+from milepost.core.agents import Limits, LoopDetection, StopRule, StructuredOutput
+from milepost.core.errors import ConfigurationError, InvalidError
 from milepost.core.json import Json
 from milepost.core.policy import Policy
 from milepost.guardrails import Block, Subject, rail
@@ -129,6 +129,32 @@ def test_a_tool_for_certain_users_is_denied_without_one() -> None:
 
     assert [asked.run("Go.").tool_calls[0].result, asked.run("Go.", user="ann").tool_calls[0]
             .result] == [None, "told ann"]  # fmt: skip
+
+
+def test_what_executes_confirmed_actions_is_refused_since_no_model_may_call_it() -> None:
+    @executor("payment")
+    def pay(amount: int) -> None:
+        """Pay."""
+
+    with pytest.raises(ConfigurationError, match="'pay' executes what users have confirmed"):
+        agent(tools=[pay])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"type": "nonsense"}, "has the type 'nonsense'"),
+        ({"schema": {"type": "object"}, "retries": 11}, r"response_format\.retries: "),
+        (StructuredOutput({"type": "object"}, retries=11), r"response_format\.retries: "),
+        (StructuredOutput({"type": "object"}, name="a b"), r"response_format\.name: "),
+        ("json", "response_format is 'json'"),
+    ],
+)
+async def test_a_format_that_cannot_be_is_refused_where_it_is_said(wanted: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"agent 'agent': .*{said}"):
+        agent(response_format=wanted)
+    with pytest.raises(InvalidError, match=said):
+        await agent(saying("{}")).arun("Go.", response_format=wanted)
 
 
 def test_a_tool_of_clients_is_refused() -> None:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, field_validator
 
 from milepost import emit_artifact, tool
 from milepost.core.agents import StructuredOutput
-from milepost.core.errors import InvalidError
+from milepost.core.errors import ConfigurationError
 from milepost.core.model import ReasoningDelta
 from milepost.providers.scripted import Scripted, calling, saying
 from tests.agent.making import ADD, AT_ONCE, BUSY, add, adding, agent
@@ -82,7 +82,7 @@ def test_a_format_of_one_run_takes_the_place_of_the_agents_and_leaves_no_trace()
 
 
 def test_a_schema_by_which_nothing_could_be_judged_is_refused() -> None:
-    with pytest.raises(InvalidError):
+    with pytest.raises(ConfigurationError):
         agent(response_format={"type": "object", "not": {}})
 
 
@@ -107,7 +107,7 @@ def test_a_format_may_be_in_the_words_of_the_service() -> None:
     ],
 )
 def test_what_is_no_format_is_refused(wanted: Any, said: str) -> None:
-    with pytest.raises(InvalidError, match=said):
+    with pytest.raises(ConfigurationError, match=said):
         agent(response_format=wanted)
 
 

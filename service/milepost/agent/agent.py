@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Never, Self, TypeVar, Unpack
 
-from milepost.agent.answer_format import ResponseFormat, answer_format
+from milepost.agent.answer_format import AnswerFormat, ResponseFormat, answer_format
 from milepost.agent.approval import ApprovalHandler, ConfirmAction
 from milepost.agent.approver import TIMEOUT_S
 from milepost.agent.asking import Messages, RunOptions, conversation, metadata_fault, options_of
@@ -24,7 +24,7 @@ from milepost.agent.telling import require_known_methods
 from milepost.agent.workplace import Workplace
 from milepost.core.agents import Compression, Limits, LoopDetection, Memory, StopRule
 from milepost.core.codec import NANOS_PER_DOLLAR
-from milepost.core.errors import ConfigurationError
+from milepost.core.errors import ConfigurationError, InvalidError
 from milepost.core.guardrails import Guardrails
 from milepost.core.model import Provider
 from milepost.core.policy import Policy
@@ -108,7 +108,7 @@ class Agent:
         providers.require(models_of(found.agent))
         runner = Runner(
             plan=Plan(found, self.stop_condition, gate.approver, has_agents=bool(agents)),
-            answer=answer_format(self.response_format),
+            answer=self._answer_format(),
             workplace=Workplace(providers),
             ledger=Ledger(),
             observers=tuple(require_known_methods(each) for each in observers),
@@ -145,6 +145,12 @@ class Agent:
             "cache": None if self.cache_ttl_s is None else {"ttl_s": self.cache_ttl_s},
         }
         return written(described, map(_tool, tools))
+
+    def _answer_format(self) -> AnswerFormat | None:
+        try:
+            return answer_format(self.response_format)
+        except InvalidError as error:
+            raise ConfigurationError(f"agent {self.name!r}: {error}") from error
 
     # --- Running ---
 

@@ -1,7 +1,7 @@
 """What an answer shall be: a class of pydantic's, or a JSON Schema."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -50,7 +50,8 @@ def answer_format(wanted: ResponseFormat | None) -> AnswerFormat | None:
         case None:
             return None
         case StructuredOutput():
-            found = AnswerFormat(wanted)
+            said = {each.name: getattr(wanted, each.name) for each in fields(wanted)}
+            found = AnswerFormat(_in_words_of_the_service(said))
         case type() if issubclass(wanted, BaseModel):
             schema = wanted.model_json_schema()
             found = AnswerFormat(StructuredOutput(schema, _name(wanted)), wanted)

@@ -76,6 +76,12 @@ def as_tool(given: Callable[..., Any] | Tool) -> Tool:
             f"tool {found.name!r} is run by clients of the service, and here is none; give it a"
             " function"
         )
+    if found.executes:
+        raise ConfigurationError(
+            f"tool {found.name!r} executes what users have confirmed, and no model may call it; in"
+            " process there is no chat to confirm it in: decorate the function with @tool, and say"
+            " requires_approval=True"
+        )
     if found.effect == "transactional":
         raise ConfigurationError(
             f"tool {found.name!r} is transactional, and a run in process has no database to commit"
