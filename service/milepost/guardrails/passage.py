@@ -14,7 +14,8 @@ class Post:
     """A rail at its place: `tools` are globs over the tools that it looks at; none: all.
 
     `demands`: it asks for something to be there, which only a whole answer owes. `form`: it judges
-    what an answer looks like, and nothing that is said beside one.
+    what an answer looks like, and nothing that is said beside one. A rail that takes longer than
+    `timeout_s` fails; None: it keeps time itself, or needs none.
     """
 
     rail: Rail
@@ -22,6 +23,7 @@ class Post:
     on_error: OnError | None = None
     demands: bool = False
     form: bool = False
+    timeout_s: float | None = None
 
     def sees(self, tool: str | None) -> bool:
         """Say whether the rail looks at what concerns this tool."""
@@ -69,7 +71,8 @@ async def passage(posts: Sequence[Post], subject: Subject, on_failed: OnFailed) 
 async def _verdict(post: Post, subject: Subject, on_failed: OnFailed) -> Verdict:
     """Return what the rail says. Only a cancellation of the task that this runs in gets through."""
     try:
-        return _fitting(await post.rail.check(subject), subject)
+        async with asyncio.timeout(post.timeout_s):
+            return _fitting(await post.rail.check(subject), subject)
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             raise

@@ -19,6 +19,7 @@ from milepost.guardrails.json_schema import JsonSchema, Misfit
 from milepost.guardrails.length import TooLong, TooShort
 from milepost.guardrails.passage import Post
 from milepost.guardrails.pii import Pii
+from milepost.guardrails.python_rails import TIMEOUT_S, FunctionRail
 from milepost.guardrails.regex import Denied, Regex, Required
 from milepost.guardrails.text_rail import TextRail
 from milepost.guardrails.topics import Topics
@@ -49,7 +50,13 @@ def _posts(declared: RailSpec, installed: Mapping[str, Rail]) -> Iterator[Post]:
         case JsonSchemaRail(schema=schema, action=action):
             yield Post(JsonSchema(_misfit(schema), action), tools, demands=True, form=True)
         case PythonRail(name=name, on_error=on_error):
-            yield Post(installed.get(name) or _Missing(name), tools, on_error)
+            rail = installed.get(name) or _Missing(name)
+            yield Post(rail, tools, on_error, timeout_s=_timeout_s(rail))
+
+
+def _timeout_s(rail: Rail) -> float | None:
+    """Return how long an object of somebody's own may take, which keeps no time itself."""
+    return None if isinstance(rail, FunctionRail) else getattr(rail, "timeout_s", TIMEOUT_S)
 
 
 def _lengths(declared: LengthRail) -> Iterator[Post]:
