@@ -60,6 +60,8 @@ def test_an_agent_without_them_has_none() -> None:
         ("output", {"type": "json_schema", "schema": {"type": "array", "items": {"items": {}}}},
          "says items of a"),
         ("input", {"type": "pii", "tools": ["add"]}, "no tool stands at the input"),
+        ("output", {"type": "topics", "words": ["tea", "\u200b"]}, "sees anything of '.u200b'"),
+        ("output", {"type": "topics", "words": ["\x1c"]}, "sees anything of '.x1c'"),
     ],
 )  # fmt: skip
 def test_a_rail_that_cannot_do_what_it_says_is_refused(

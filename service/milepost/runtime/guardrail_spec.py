@@ -26,6 +26,7 @@ from milepost.core.guardrails import (
 )
 from milepost.core.json import Json
 from milepost.core.json_schema import mapped
+from milepost.guardrails.disguise import undisguised
 from milepost.guardrails.patterns import PATTERN_CHARS_MAX, PatternError, reach_of
 from milepost.runtime.spec import EXACT, Globs, ModelName
 from milepost.runtime.structured import require_judged
@@ -242,6 +243,8 @@ def fault_of(rail: RailSpec, place: Place) -> str | None:
             return "what is missing cannot be rewritten; let it block or warn"
         case RegexRail(pattern=pattern):
             return _fault_of_pattern(pattern)
+        case TopicsRail(words=words):
+            return _fault_of_words(words)
         case JsonSchemaRail(schema=schema):
             return _fault_of_schema(schema)
         case _:
@@ -256,6 +259,13 @@ def _fault_of_length(rail: LengthRail, place: Place) -> str | None:
         return "what is too short cannot be rewritten; let it block or warn"
     if rail.action == "rewrite" and place == "tool_arguments":
         return "arguments cannot be cut; let it block or warn"
+    return None
+
+
+def _fault_of_words(words: Sequence[str]) -> str | None:
+    unseen = next((word for word in words if not undisguised(word).split()), None)
+    if unseen is not None:
+        return f"nobody sees anything of {unseen!r}; name words that can be read"
     return None
 
 
