@@ -48,6 +48,7 @@ _SWITCHES = (
     "requires_approval", "terminal", "streaming", "screen_output", "cacheable", "no_background",
     "allow_repeat", "strict", "blocking",
 )  # fmt: skip
+_MAPPINGS = ("param_metadata", "inject")
 _Schema = dict[str, Json]
 
 
@@ -199,6 +200,9 @@ class Tool:
             raise self._invalid("it needs a description that tells the model when to use it")
         if not callable(self.function):
             raise self._invalid(f"its function cannot be called: {self.function!r}")
+        self._check_values()
+
+    def _check_values(self) -> None:
         for option, choices in _CHOICES.items():
             if (value := getattr(self, option)) not in choices:
                 known = ", ".join(repr(choice) for choice in choices)
@@ -206,10 +210,18 @@ class Tool:
         for option in _SWITCHES:
             if not isinstance(value := getattr(self, option), bool):
                 raise self._invalid(f"its {option} is {value!r}; it must be True or False")
-        for option in ("timeout_s", "cache_ttl_s"):
-            value = getattr(self, option)
-            if value is not None and not 0 < value < float("inf"):
-                raise self._invalid(f"its {option} is {value}; it must be more than 0")
+        for option in _MAPPINGS:
+            if not isinstance(value := getattr(self, option), Mapping):
+                raise self._invalid(f"its {option} is {value!r}; it must be a dict by parameter")
+        if self.timeout_s is not None:
+            self._check_seconds("timeout_s", self.timeout_s)
+        self._check_seconds("cache_ttl_s", self.cache_ttl_s)
+
+    def _check_seconds(self, option: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._invalid(f"its {option} is {value!r}; it must be a number of seconds")
+        if not 0 < value < float("inf"):
+            raise self._invalid(f"its {option} is {value}; it must be more than 0")
 
     def _check_options(self) -> None:
         """Refuse what nobody could be let call, and options of which one makes the other void."""

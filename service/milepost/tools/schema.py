@@ -4,7 +4,7 @@ import inspect
 import types
 import typing
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ForwardRef, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
@@ -258,21 +258,35 @@ def _name(annotation: Any) -> str:
 def _annotate(
     schema: dict[str, Json], note: ParameterNotes, document: dict[str, Json], where: str
 ) -> None:
+    if not isinstance(note, Mapping):
+        raise ToolValidationError(
+            f'{where} is {note!r}; write {{"description": ...}} or {{"enum": [...]}}',
+            code=INVALID_TOOL,
+        )
     if unknown := sorted(note.keys() - ParameterNotes.__annotations__.keys()):
         raise ToolValidationError(
             f"{where} says {', '.join(unknown)}; it may say description and enum",
             code=INVALID_TOOL,
         )
     if "description" in note:
+        if not isinstance(note["description"], str):
+            raise ToolValidationError(
+                f"{where} says {note['description']!r} for description; it must be a text",
+                code=INVALID_TOOL,
+            )
         schema["description"] = note["description"]
-    if "enum" not in note:
-        return
-    if isinstance(note["enum"], str):
+    if "enum" in note:
+        _restrict(schema, note["enum"], document, where)
+
+
+def _restrict(
+    schema: dict[str, Json], given: object, document: dict[str, Json], where: str
+) -> None:
+    if isinstance(given, str) or not isinstance(given, Iterable):
         raise ToolValidationError(
-            f"{where} says {note['enum']!r} for enum; it must be a list of values",
-            code=INVALID_TOOL,
+            f"{where} says {given!r} for enum; it must be a list of values", code=INVALID_TOOL
         )
-    choices = cast("list[Json]", [*note["enum"]])
+    choices: list[Json] = [*given]
     if not choices:
         raise ToolValidationError(
             f"{where} allows no value at all; name some in enum, or leave it out",

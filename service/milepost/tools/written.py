@@ -45,6 +45,13 @@ def written(
     Raises ToolValidationError where the function cannot be called with them.
     """
     stated = [*parameters]
+    given: list[object] = [*stated]
+    if strange := [each for each in given if not isinstance(each, ToolParameter)]:
+        raise _invalid(
+            tool,
+            f"its parameters hold {strange[0]!r}; list ToolParameter(name=...), or give a JSON"
+            " Schema",
+        )
     _check_names(stated, signature, tool)
     known = {parameter.name: parameter for parameter in signature.offered}
     remade: dict[type, type] = {}
