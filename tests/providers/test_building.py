@@ -255,6 +255,18 @@ async def test_a_vendor_is_waited_for_as_long_as_it_is_declared(
     assert (caught.value.code, caught.value.retryable) == ("provider_timeout", True)
 
 
+@pytest.mark.parametrize("wire", PATHS)
+async def test_tools_in_words_are_told_over_every_wire(opened: Open, wire: WireName) -> None:
+    tool = ToolSchema("add", "Add numbers", {"type": "object", "properties": {}})
+    asked = ModelRequest("tenant", "small", (Message("user", "Hi"),), tools=(tool,))
+    async with web_server(streaming(wire)) as server:
+        models = await opened(shared(), tiny=DeclaredProvider(wire, server.url, text_tools=True))
+        reply = await replied(models, "tiny", asked)
+
+    assert reply.text == "Hello"
+    assert b"TOOL_CALL:" in server.asked[0].body
+
+
 async def test_a_model_without_tools_of_its_own_is_told_of_them_in_words(
     opened: Open, server: WebServer
 ) -> None:

@@ -151,7 +151,7 @@ def _wrapped(name: str, declared: DeclaredProvider, inner: Provider, shared: Sha
     """Return `inner` as it is declared: a reply that is kept costs neither a place nor a quota."""
     scope = scope_of(declared)
     if declared.text_tools:
-        inner = TextTools(inner)
+        inner = TextTools(inner, stops=declared.wire != "responses")
     quota = declared.quota
     if quota.requests or quota.tokens:
         inner = RateLimited(inner, shared.windows, quota, name=name, key=f"{name}:{_digest(scope)}")

@@ -30,19 +30,23 @@ _SCHEMA = "When you call no tool, answer with JSON alone that fits this schema:"
 class TextTools:
     """Tells the provider inside of tools in words, and reads its answer for calls.
 
-    Without tools, a reply passes as it is.
+    Without tools, a reply passes as it is. `stops`: the provider inside takes stop sequences, so
+    that no results are made up that would be dropped.
     """
 
-    def __init__(self, inner: Provider) -> None:
+    def __init__(self, inner: Provider, *, stops: bool = True) -> None:
         self._inner = inner
+        self._stops = stops
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the reply, with the calls in its text as calls."""
-        calls = _Calls(request)
-        async with closing(self._inner.stream(in_words(request))) as deltas:
+        calls, told = _Calls(request), in_words(request)
+        if not self._stops:
+            told = replace(told, stop=request.stop)
+        async with closing(self._inner.stream(told)) as deltas:
             async for delta in deltas:
-                for told in calls.read(delta):
-                    yield told
+                for said in calls.read(delta):
+                    yield said
 
 
 class _Calls:
