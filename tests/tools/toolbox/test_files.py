@@ -97,6 +97,22 @@ def test_files_are_read_and_written_up_to_a_bound(
     assert (root / "notes" / "today.txt").read_text() == "sunny"
 
 
+def test_what_goes_while_it_is_listed_keeps_nothing_else_from_being_shown(
+    use: Callable[..., Any], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, stat = root / "notes" / "a.draft", os.stat
+    draft.write_text("cloudy")
+
+    def look(name: str, **options: Any) -> os.stat_result:
+        if name == draft.name:
+            draft.unlink()
+        return stat(name, **options)
+
+    monkeypatch.setattr(os, "stat", look)
+
+    assert use("list_files", "notes") == [{"name": "today.txt", "kind": "file", "bytes": 5}]
+
+
 def test_nothing_is_left_behind_by_writing(use: Callable[..., Any], root: Path) -> None:
     use("write_file", "notes/today.txt", "rainy")
 

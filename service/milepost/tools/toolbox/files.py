@@ -37,11 +37,11 @@ def file_tools(root: Path) -> list[Tool]:
     def list_files(
         path: Annotated[str, "A folder inside the folder; . is all of it"] = ".",
     ) -> list[dict[str, Json]]:
-        """List the files and folders of a folder, by name."""
+        """List the files and folders of a folder, by name: the first 1,000 of them."""
         with _told(path), _opened(root, _parts(path, may_be_root=True)) as folder:
             with os.scandir(folder) as found:
                 names = sorted(entry.name for entry in found)
-            return [_entry(folder, name) for name in names[:ENTRIES_MAX]]
+            return [*_entries(folder, names[:ENTRIES_MAX])]
 
     @tool(effect="idempotent")
     def write_file(path: Inside, content: str) -> str:
@@ -145,6 +145,13 @@ def _mode(folder: int, name: str) -> int | None:
     if not stat.S_ISREG(told.st_mode):
         raise ToolError(f"{name} is no file, and nothing else is written over")
     return told.st_mode & 0o777
+
+
+def _entries(folder: int, names: list[str]) -> Iterator[dict[str, Json]]:
+    for name in names:
+        # Others write meanwhile, and drafts of theirs go as they become files.
+        with suppress(FileNotFoundError):
+            yield _entry(folder, name)
 
 
 def _entry(folder: int, name: str) -> dict[str, Json]:

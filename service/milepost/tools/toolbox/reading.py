@@ -36,7 +36,7 @@ def text_search(
     words: Annotated[str, "Found as it is written; it is no pattern"],
     ignore_case: bool = True,
 ) -> list[dict[str, Json]]:
-    """Find the lines of a text that have these words, with their numbers."""
+    """Find the lines of a text that have these words, with their numbers: the first 200."""
     if not words:
         raise ToolError("no words to look for were given")
     wanted = words.casefold() if ignore_case else words
