@@ -124,8 +124,8 @@ async def counting_without_end(engine: Engine) -> None:
         ("pragma synchronous = off", "PRAGMA is no statement"),
         ("SET statement_timeout = 0", "SET is no statement"),
         ("", "nothing is no statement"),
-        (PUT, "the statement names :amount, which has no value"),
-        ("SELECT 1", "the statement does not name :name"),
+        (PUT, r"the statement names :amount, which has no value; .* is written \\:"),
+        ("SELECT 1", r"the statement does not name :name; .* CAST\(:name AS \.\.\.\)"),
     ],
 )
 async def test_what_is_not_for_a_tool_is_refused(shelf: Engine, sql: str, complaint: str) -> None:
@@ -149,6 +149,19 @@ async def test_what_the_database_refuses_says_so_and_can_only_be_rolled_back(
     async with shelf.transaction(LIMIT_S) as opened:
         with pytest.raises(StatementRefusedError, match="refused a statement"):
             await opened.execute(sql, {})
+
+    assert await many(shelf) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "amount"), [("nails", 2**70), ("\ud800", 1), (object(), 1), ("a\x00", None)]
+)
+async def test_a_value_that_no_column_takes_is_refused_by_either_database(
+    shelf: Engine, name: object, amount: object
+) -> None:
+    async with shelf.transaction(LIMIT_S) as opened:
+        with pytest.raises(StatementRefusedError, match="refused a statement"):
+            await opened.execute(PUT, {"name": name, "amount": amount})
 
     assert await many(shelf) == 0
 

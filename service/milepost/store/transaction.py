@@ -29,6 +29,10 @@ _NOT_THEIRS = frozenset(
 )  # fmt: skip
 
 
+# What drivers raise of a value, before the database has seen it: half a surrogate pair, 2**70.
+UNSENDABLE = (ValueError, OverflowError)
+
+
 class StatementRefusedError(MilepostError):
     """A statement cannot be run in the transaction, which can only be rolled back now."""
 
@@ -57,9 +61,15 @@ def rendered(
     """Return what a driver's cursor takes. Raises `StatementRefusedError`."""
     written, named = _compiled(sql, dialect)
     if missing := sorted(named - parameters.keys()):
-        raise StatementRefusedError(f"the statement names :{missing[0]}, which has no value")
+        raise StatementRefusedError(
+            f"the statement names :{missing[0]}, which has no value; a colon that begins no"
+            r" parameter is written \:"
+        )
     if foreign := sorted(parameters.keys() - named):
-        raise StatementRefusedError(f"the statement does not name :{foreign[0]}")
+        raise StatementRefusedError(
+            f"the statement does not name :{foreign[0]}; leave it out, or write"
+            f" CAST(:{foreign[0]} AS ...) where a type follows it"
+        )
     return written, dict(parameters)
 
 

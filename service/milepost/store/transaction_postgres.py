@@ -13,6 +13,7 @@ from milepost.store.postgres_session import ANSWER_S, LOCK_TIMEOUT, Connection
 from milepost.store.transaction import (
     FINISH_S,
     ROWS_MAX,
+    UNSENDABLE,
     Row,
     StatementRefusedError,
     as_rows,
@@ -65,7 +66,7 @@ class PostgresTransaction:
                 return []
             names = [column.name for column in cursor.description]
             return as_rows(names, await cursor.fetchmany(ROWS_MAX + 1))
-        except psycopg.Error as error:
+        except (psycopg.Error, *UNSENDABLE) as error:
             raise StatementRefusedError(f"the database refused a statement: {error}") from error
 
     async def work(self, work: Work[T]) -> T:

@@ -14,6 +14,7 @@ from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.transaction import (
     FINISH_S,
     ROWS_MAX,
+    UNSENDABLE,
     Row,
     StatementRefusedError,
     as_rows,
@@ -85,7 +86,7 @@ class SqliteTransaction:
         def act(connection: sqlite3.Connection) -> list[Row]:
             try:
                 return _rows(connection.execute(written, values))
-            except sqlite3.Error as error:
+            except (sqlite3.Error, *UNSENDABLE) as error:
                 raise StatementRefusedError(f"the database refused a statement: {error}") from error
 
         return await self._take(act)
