@@ -205,6 +205,14 @@ async def test_an_effect_and_a_yes_are_declared_by_operation(egress: Egress) -> 
     assert tools["getPet"].requires_approval is False
 
 
+async def test_a_yes_is_declared_for_what_the_document_has_be_it_chosen_or_not(
+    egress: Egress,
+) -> None:
+    assert tools_of(egress, operations=["getPet"], requires_approval=["pets.*"])
+    with pytest.raises(InvalidError, match=r"'pet\.put', which fits no operation"):
+        tools_of(egress, requires_approval=["pets.*", "pet.put"])
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from mcp.client._transport import TransportStreams
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from milepost.core.errors import ConfigurationError, ToolError, ToolValidationError
 from milepost.core.repetition import ToolEffect
@@ -527,6 +528,14 @@ async def test_tools_are_chosen_and_gated_by_the_server_s_names() -> None:
         gated = {name: tool.requires_approval for name, tool in tools.items()}
 
     assert gated == {"stub__pid": False, "stub__picture": False, "stub__die": True}
+
+
+async def test_a_gate_that_fits_no_tool_of_the_server_is_warned_of() -> None:
+    with capture_logs() as logged:
+        async with opened(a_server(requires_approval=["die", "dye"])):
+            pass
+
+    assert [line["pattern"] for line in logged if "pattern" in line] == ["dye"]
 
 
 @pytest.mark.parametrize(

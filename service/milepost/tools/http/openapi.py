@@ -36,6 +36,7 @@ from milepost.tools.references import Secrets
 OPERATIONS_MAX = 500
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 8_000
+SHOWN_MAX = 20
 _METHODS = ("get", "put", "post", "delete", "patch", "head")
 _PLACES = ("path", "query", "header")
 # What frames the request, or says who makes it: by us or by the declaration, never by a model.
@@ -100,10 +101,28 @@ def operations_of(spec: OpenApiSpec) -> list[tuple[Described, Operation]]:
     unused = sorted(set(spec.effects) - {each.id for each in found})
     if unused:
         raise InvalidError(f"effects names {unused[0]!r}, which is none of the chosen operations")
+    _require_there(spec)
     return [each.read() for each in found]
 
 
+def _require_there(spec: OpenApiSpec) -> None:
+    """Raise for a glob of `requires_approval` that fits nothing: a slip would have nobody asked."""
+    named = [operation_id(path, method, item) for path, method, item in _operations(spec)]
+    for glob in spec.requires_approval:
+        if not any(fnmatchcase(each, glob) for each in named):
+            raise InvalidError(
+                f"requires_approval has {glob!r}, which fits no operation of the document;"
+                f" these are there: {', '.join(sorted(named)[:SHOWN_MAX])}"
+            )
+
+
 def _chosen(spec: OpenApiSpec) -> Iterator[_Chosen]:
+    for path, method, operation in _operations(spec):
+        if _is_chosen(spec, path, method, operation):
+            yield path, method, operation
+
+
+def _operations(spec: OpenApiSpec) -> Iterator[_Chosen]:
     paths = spec.document.get("paths")
     if not isinstance(paths, Mapping):
         raise InvalidError("the OpenAPI document has no paths")
@@ -111,7 +130,7 @@ def _chosen(spec: OpenApiSpec) -> Iterator[_Chosen]:
         item = resolved(spec.document, given, f"path {path}")
         for method in _METHODS:
             operation = item.get(method)
-            if isinstance(operation, Mapping) and _is_chosen(spec, path, method, operation):
+            if isinstance(operation, Mapping):
                 shared = item.get("parameters", [])
                 yield path, method, {**operation, "shared": shared}
 

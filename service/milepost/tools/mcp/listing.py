@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
+from structlog.stdlib import BoundLogger, get_logger
+
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json, clean
 from milepost.core.repetition import ToolEffect
@@ -13,6 +15,8 @@ from milepost.tools.definition import Tool
 from milepost.tools.foreign import UNREADABLE, understood
 from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.signature import INVALID_TOOL
+
+_LOG: BoundLogger = get_logger("milepost.tools")
 
 TOOLS_MAX = 500
 DESCRIPTION_CHARS_MAX = 8_000
@@ -41,7 +45,12 @@ class Server(Protocol):
 
 def tools_of(spec: McpServerSpec, listed: Iterable[ListedTool], server: Server) -> list[Tool]:
     """Return the server's tools that are wanted, under names that begin with the server's."""
-    chosen = [each for each in listed if _is_among(each.name, spec.tools or ["*"])]
+    there = [*listed]
+    for glob in spec.requires_approval:
+        # It may be meant for a tool that is still to come; more often it is a slip.
+        if not any(fnmatchcase(each.name, glob) for each in there):
+            _LOG.warning("requires_approval fits no tool", server=spec.name, pattern=glob)
+    chosen = [each for each in there if _is_among(each.name, spec.tools or ["*"])]
     if len(chosen) > TOOLS_MAX:
         raise _invalid(
             spec, f"it has {len(chosen)} tools, and {TOOLS_MAX} may be; choose with tools"
