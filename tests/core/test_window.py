@@ -77,6 +77,7 @@ def test_a_window_in_tokens_counts_what_messages_take() -> None:
 
     assert cut(messages, Window(tokens=100)) == 0
     assert len(messages) - cut(messages, Window(tokens=99)) == 4
+    assert len(messages) - cut(messages, Window(tokens=80)) == 4
 
 
 def test_of_two_bounds_the_one_that_is_reached_first_holds() -> None:
@@ -99,6 +100,21 @@ def test_a_turn_that_is_alone_too_much_is_never_cut_before_a_result() -> None:
         "assistant"
     ]
     assert cut(session(TOOL_TURN[:3]), Window(messages=1)) == 3
+
+
+def test_of_a_turn_that_is_alone_too_much_half_of_the_window_is_kept() -> None:
+    messages = session(PLAIN_TURN * 5)
+
+    assert len(messages) - cut(messages, Window(messages=6)) == 3
+
+
+def test_results_that_take_more_than_half_are_kept_with_their_calls_and_nothing_before() -> None:
+    """What is freed now need not be freed with the next message."""
+    calls = tuple(ToolCall(f"call_1_{at}", "look", {}) for at in range(4))
+    results = tuple(Message("tool", "seen", call_id=call.id) for call in calls)
+    messages = session((*PLAIN_TURN, Message("assistant", calls=calls), *results))
+
+    assert cut(messages, Window(messages=6)) == len(PLAIN_TURN)
 
 
 @given(SESSIONS, WINDOWS)
