@@ -7,12 +7,16 @@ import pytest
 from milepost.live.frames import Frame
 from milepost.live.hub import (
     BATCHES_BELL,
+    OUTBOX_BELL,
+    QUEUE_BELL,
     RING_BYTES_MAX,
     RING_MAX,
     Hub,
     LiveText,
     RunTail,
     inbox_bell,
+    ring_for,
+    session_bell,
     texts_closed_by,
 )
 
@@ -123,6 +127,16 @@ def test_a_run_is_kept_as_long_as_somebody_holds_it(hub: Hub) -> None:
         assert later is not first
 
 
+def test_who_lets_go_of_a_run_takes_it_from_nobody_else(hub: Hub) -> None:
+    with hub.listen("run_1") as (tail, woken):
+        with hub.hold("run_1"):
+            pass
+        hub.publish("run_1", frames(1))
+
+        assert woken.is_set()
+        assert behind(tail, 0) == [1]
+
+
 def test_a_listener_is_woken_by_what_is_published(hub: Hub) -> None:
     with hub.listen("run_1") as (tail, woken), hub.listen("run_2") as (_, other):
         hub.publish("run_1", frames(1))
@@ -160,6 +174,15 @@ def test_the_listened_are_counted(hub: Hub) -> None:
         assert hub.listeners == 2
     assert hub.listened == []
     assert hub.listeners == 0
+
+
+def test_who_listens_no_more_is_not_counted_while_another_holds_the_run(hub: Hub) -> None:
+    with hub.hold("run_1"):
+        with hub.listen("run_1"):
+            pass
+
+        assert hub.listened == []
+        assert hub.listeners == 0
 
 
 # --- Texts ---
@@ -235,6 +258,16 @@ def test_overheard_pieces_are_put_where_they_belong(hub: Hub) -> None:
         assert tail.texts[text().key].text == "Hello"
 
 
+def test_an_overheard_piece_wakes_only_where_it_is_news(hub: Hub) -> None:
+    with hub.listen("run_1") as (_, woken):
+        hub.overhear_piece("run_1", text(), 0, "Hel")
+        assert woken.is_set()
+        woken.clear()
+        hub.overhear_piece("run_1", text(), 0, "Hel")
+
+        assert not woken.is_set()
+
+
 def test_an_overheard_piece_that_leaves_a_gap_is_dropped(hub: Hub) -> None:
     with hub.listen("run_1") as (tail, woken):
         assert hub.overhear_piece("run_1", text(), 0, "Hel")
@@ -295,13 +328,34 @@ def test_a_bell_wakes_all_who_wait_for_it(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("kind", ["run.completed", "run.failed", "run.cancelled", "run.waiting"])
-def test_a_run_that_comes_to_rest_here_rings_for_the_batches(hub: Hub, kind: str) -> None:
-    with hub.bell(BATCHES_BELL) as rung:
+def test_a_run_that_comes_to_rest_here_rings_for_the_batches_and_webhooks(
+    hub: Hub, kind: str
+) -> None:
+    with hub.bell(BATCHES_BELL) as batches, hub.bell(OUTBOX_BELL) as outbox:
         hub.publish("run_1", frames(1, kind="step.completed"))
-        assert not rung.is_set()
+        assert not batches.is_set()
+        assert not outbox.is_set()
 
         hub.publish("run_1", [*frames(2), *frames(3, kind=kind)])
-        assert rung.is_set()
+        assert batches.is_set()
+        assert outbox.is_set()
+
+
+def test_what_comes_in_for_a_run_wakes_who_has_it_and_who_may_take_it(hub: Hub) -> None:
+    with hub.bell(inbox_bell("run_1")) as has_it, hub.bell(QUEUE_BELL) as may_take_it:
+        ring_for(hub, "run_1")
+
+        assert has_it.is_set()
+        assert may_take_it.is_set()
+
+
+def test_the_sessions_are_those_whose_bells_somebody_waits_for(hub: Hub) -> None:
+    with hub.bell(session_bell("ses_1")), hub.bell(inbox_bell("run_1")):
+        with hub.bell(session_bell("ses_1")):
+            pass
+        assert hub.sessions == ["ses_1"]
+
+    assert hub.sessions == []
 
 
 def test_a_bell_that_nobody_waits_for_may_be_rung(hub: Hub) -> None:
@@ -368,8 +422,22 @@ async def test_a_run_is_followed_once_however_many_listen(hub: Hub) -> None:
     hub.link = wire = Wire()
 
     await hub.follow("run_1")
+    assert wire.told == [("follow", "run_1")]
     await hub.follow("run_1")
     hub.leave("run_1")
+    assert wire.told == [("follow", "run_1")]
     hub.leave("run_1")
 
     assert wire.told == [("follow", "run_1"), ("leave", "run_1")]
+    await hub.follow("run_1")
+    assert wire.told[2:] == [("follow", "run_1")]
+
+
+async def test_what_is_gone_is_erased_elsewhere_too_if_there_is_anything(hub: Hub) -> None:
+    await hub.erase(["run_1"])
+    hub.link = wire = Wire()
+
+    await hub.erase([])
+    await hub.erase(["run_1", "run_2"])
+
+    assert wire.told == [("erase", "run_1", "run_2")]
