@@ -30,10 +30,11 @@ class Clock:
 
 
 class Beats:
-    """A thread's store that counts its writes, and breaks when it is told to."""
+    """A thread's store that counts its writes, and breaks or is slow when it is told to."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, take: Callable[[], None] = lambda: None) -> None:
         self._store = SqliteThreadStore(path)
+        self._take = take
         self._counted = threading.Condition()
         self.writes = 0
         self.error: Exception | None = None
@@ -43,7 +44,9 @@ class Beats:
         try:
             if self.error is not None:
                 raise self.error
-            return self._store.write(work)
+            done = self._store.write(work)
+            self._take()
+            return done
         finally:
             with self._counted:
                 self.writes += 1
@@ -68,6 +71,7 @@ class Holding:
         self.clock = Clock()
         self.lost: list[str] = []
         self.told = threading.Event()
+        self.answer_s = 0.0
         self._running = threading.Event()
         self._opened: list[Beats] = []
         self.lease = LeaseThread(
@@ -98,10 +102,13 @@ class Holding:
         other.close()
 
     def _open(self) -> Beats:
-        self._opened.append(Beats(self.path))
+        self._opened.append(Beats(self.path, self._wait_for_an_answer))
         if len(self._opened) > 1:
             self._running.set()
         return self._opened[-1]
+
+    def _wait_for_an_answer(self) -> None:
+        self.clock.now += self.answer_s
 
     def _lose(self, why: str) -> None:
         self.lost.append(why)
@@ -145,6 +152,56 @@ def test_nothing_may_begin_a_margin_before_the_lease_lapses(holding: Holding) ->
     holding.clock.now += 0.2
 
     assert raised(holding.lease.check)
+
+
+def test_a_lease_is_held_from_its_start_and_counts_from_when_it_was_asked_for(
+    database: Path,
+) -> None:
+    """Others count from when the database has written it, which may be long before it answers."""
+    holding = Holding(database)
+    holding.answer_s = TTL_S - 2.1
+    lease = LeaseThread(
+        "w1", holding._open, holding._lose, ttl_s=TTL_S, renew_s=TIMEOUT_S, clock=holding.clock
+    )
+
+    lease.start()
+
+    assert lease.held
+    holding.clock.now += 0.2
+    assert not lease.held
+    lease.stop()
+
+
+def test_a_renewal_counts_from_when_it_was_asked_for(holding: Holding) -> None:
+    lease = LeaseThread("w1", holding._open, holding._lose, ttl_s=TTL_S, clock=holding.clock)
+    store = holding._open()
+    store.write(queue.register("w1", 1_000))
+    holding.answer_s = TTL_S - 2.1
+
+    lease._renew(store)
+
+    store.close()
+    assert lease.held
+    holding.clock.now += 0.2
+    assert not lease.held
+
+
+def test_a_renewal_that_comes_when_the_lease_may_have_lapsed_leaves_a_gap(
+    holding: Holding,
+) -> None:
+    """Whoever believed it steady would sweep others that came back no sooner than it did."""
+    lease = LeaseThread("w1", holding._open, holding._lose, ttl_s=TTL_S, clock=holding.clock)
+    store = holding._open()
+    store.write(queue.register("w1", 1_000))
+    lease._renew(store)
+
+    holding.clock.now += TTL_S - 2
+    lease._renew(store)
+    holding.clock.now += 2
+
+    store.close()
+    assert lease.held
+    assert not lease.steady
 
 
 def test_a_worker_that_was_declared_dead_is_told_once_and_may_begin_nothing(
