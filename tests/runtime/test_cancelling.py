@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from milepost.core.agents import Agent
+from milepost.core.effects import SummarizeHistory
 from milepost.core.events import (
     ChildRunEnded,
     ChildRunStarted,
@@ -28,7 +29,7 @@ from milepost.runtime.definitions import encode_definition
 from milepost.runtime.drive import Drive
 from milepost.runtime.ending import end_run
 from milepost.runtime.settle import in_hand
-from milepost.runtime.stopping import BY_CLIENT, LOST, SENT, TOLD, work_of
+from milepost.runtime.stopping import BY_CLIENT, LOST, SENT, TOLD, stopped, work_of
 from milepost.store import agents
 from milepost.store.records import NewRun
 from milepost.tools import Invoker, Registry, Tool, ToolProcesses, ToolThreads, tool, tool_of
@@ -231,6 +232,22 @@ def test_only_what_is_not_over_was_in_hand() -> None:
     assert in_hand(state) == []
 
 
+@pytest.mark.parametrize(
+    "since",
+    [(CRASHED,), (CRASHED, ToolCallInterrupted("call_1_0", "check"))],
+    ids=["lost", "checking"],
+)
+def test_a_call_whose_worker_died_is_told_of_as_long_as_nobody_knows_what_came_of_it(
+    since: tuple[Event, ...],
+) -> None:
+    state = fold(requesting(running(), *since))
+
+    assert work_of(state, "test/model", {}, NOW_MS) == (
+        StoppedWork("tool_call", "call_1_0", "refund", "left", LOST, NOW_MS),
+    )
+    assert [name for name, _ in in_hand(state)] == ["call_1_0 refund"]
+
+
 def test_a_call_of_which_people_are_asked_what_came_is_in_hand_of_nobody_any_more() -> None:
     question = replace(asked(), kind="outcome")
     state = fold(requesting(running(), CRASHED, ToolCallInterrupted("call_1_0", "ask"), question))
@@ -249,6 +266,16 @@ def test_a_summary_is_told_of_as_it_was_stopped_or_as_lost() -> None:
 
     assert work_of(state, "test/model", {}, NOW_MS) == (lost,)
     assert work_of(state, "test/model", {"sum_1": closed}, NOW_MS) == (closed,)
+
+
+def test_a_summary_is_closed_or_left_for_a_reason() -> None:
+    effect = SummarizeHistory(MemorySummarizing("sum_1", "1.0", "2.1", 4, "test/small"))
+    closed = StoppedWork("summary", "sum_1", "test/small", "closed", None, NOW_MS)
+
+    assert stopped(effect, "test/model", None, None, NOW_MS) == closed
+    assert stopped(effect, "test/model", None, "it went on", NOW_MS) == replace(
+        closed, how="left", why="it went on"
+    )
 
 
 async def test_a_run_that_is_taken_from_a_worker_that_hangs_says_that_nothing_was_stopped(
