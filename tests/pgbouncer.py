@@ -27,6 +27,7 @@ pool_mode = transaction
 server_round_robin = 1
 max_client_conn = 500
 default_pool_size = {sessions}
+server_login_retry = 1
 """
 
 
