@@ -165,6 +165,20 @@ async def test_all_processes_share_a_quota(redis: Redis, name: str, clock: Clock
     assert waits == [[0], [0], [0], [61]]
 
 
+async def test_names_that_nobody_has_used_for_a_minute_are_not_kept_for_ever(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.providers.windows.NAMES_MAX", 3)
+    windows, quota = InProcessWindows(clock.ms), Quota(requests=1)
+    for name in ("one", "two", "three", "four"):
+        await windows.take(name, quota, 0)
+    clock.now += 90
+    await windows.take("five", quota, 0)
+
+    assert (await windows.take("five", quota, 0)).wait_s > 0
+    assert [*windows._requests] == ["five"]
+
+
 async def test_the_servers_clock_counts_and_the_server_forgets(redis: Redis, name: str) -> None:
     windows = RedisWindows(redis, Asking(within_s=PATIENT_S), InProcessWindows())
     quota = Quota(requests=1, tokens=10)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 WINDOW_S = 60
+NAMES_MAX = 10_000
 QUEUE_S_MAX = 60.0
 
 
@@ -63,6 +64,10 @@ class _Window:
             wait_ms = (second + 1 + WINDOW_S) * 1000 - now_ms
         return wait_ms
 
+    def is_idle(self, now: int) -> bool:
+        self._forget(now)
+        return not self._amounts
+
     @property
     def total(self) -> int:
         return sum(self._amounts.values())
@@ -91,11 +96,13 @@ class InProcessWindows:
         self._requests: dict[str, _Window] = {}
         self._tokens: dict[str, _Window] = {}
         self._held = threading.Lock()
+        self._looks_again = 0
 
     async def take(self, name: str, quota: Quota, tokens: int) -> Taken:
         """Take one request and so many tokens, or say when to come back."""
         with self._held:
             now_ms = self._now_ms()
+            self._forget_idle(now_ms // 1000)
             tokens = bounded(tokens, quota)
             wanted = list(self._wanted(name, quota, tokens))
             waits_ms = [window.wait_ms(now_ms, amount, limit) for window, amount, limit in wanted]
@@ -113,6 +120,18 @@ class InProcessWindows:
         with self._held:
             if (window := self._tokens.get(name)) is not None:
                 window.correct(taken.second, tokens - taken.tokens)
+
+    def _forget_idle(self, now: int) -> None:
+        """Let go of names of which the last minute knows nothing: keys come and go.
+
+        Where there are many, and once a minute, since it takes a look at each.
+        """
+        if len(self._requests) + len(self._tokens) <= NAMES_MAX or now < self._looks_again:
+            return
+        self._looks_again = now + WINDOW_S
+        for windows in (self._requests, self._tokens):
+            for name in [name for name, window in windows.items() if window.is_idle(now)]:
+                del windows[name]
 
     def _wanted(self, name: str, quota: Quota, tokens: int) -> Iterator[tuple[_Window, int, int]]:
         if quota.requests is not None:
