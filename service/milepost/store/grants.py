@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import and_, insert, select, update
 
 from milepost.core.errors import NotFoundError
 from milepost.store import schema
@@ -54,7 +54,12 @@ class GrantFilter:
 _holds = (_G.revoked_ms.is_(None), _G.expires_ms > now_ms())
 STANDING = Statement(
     select(*COLUMNS, _A.terms, _A.made_by, _A.requester)
-    .join_from(schema.grants, schema.approvals, _A.id == _G.approval_id, isouter=True)
+    .join_from(
+        schema.grants,
+        schema.approvals,
+        and_(_A.id == _G.approval_id, _A.tenant == _G.tenant),
+        isouter=True,
+    )
     .where(_G.session_id == text("session_id"), _G.tenant == text("tenant"), *_holds)
     .order_by(_G.id)
 )
