@@ -1,6 +1,7 @@
 """Who reads a yes in chats: the parser that there is, or one that the installation names."""
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from milepost.core.confirmations import ConfirmationParser, WholeMessages
@@ -49,15 +50,14 @@ class _Bounded:
         return self.own.version
 
     def is_confirm(self, text: str) -> bool:
-        try:
-            return self.own.is_confirm(text)
-        except Exception as error:
-            notices.parser_failed(error, self.version)
-            return False
+        return self._said(self.own.is_confirm, text)
 
     def is_cancel(self, text: str) -> bool:
+        return self._said(self.own.is_cancel, text)
+
+    def _said(self, read: Callable[[str], bool], text: str) -> bool:
         try:
-            return self.own.is_cancel(text)
+            return read(text)
         except Exception as error:
             notices.parser_failed(error, self.version)
             return False
