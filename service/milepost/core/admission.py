@@ -57,6 +57,7 @@ def decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | Non
         case CallStatus.LOST:
             return _recover(open_call, rules)
         case CallStatus.HAPPENED:
+            # In logs of older workers alone: others write it down beside the decision.
             return Record((ToolCallCompleted(open_call.call.id, open_call.brought, 0),))
         case CallStatus.UNKNOWN:
             return Record((ToolCallFailed(open_call.call.id, UNKNOWN_OUTCOME),))
