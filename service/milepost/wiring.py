@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,8 +19,17 @@ from milepost.api.approvals_shown import shown
 from milepost.api.request_limit import RequestLimit
 from milepost.api.service import Api, ApiParts
 from milepost.api.stream import Streams
-from milepost.core.agents import Agent
-from milepost.core.errors import ConfigurationError, InvalidError, ToolValidationError
+from milepost.core.errors import ConfigurationError, ToolValidationError
+from milepost.declarations import (
+    declare_tools,
+    listed,
+    load_agents,
+    load_prices,
+    load_providers,
+    load_tools,
+    tell_unwatched,
+    watched_files,
+)
 from milepost.guardrails.verdicts import Rail
 from milepost.live.hub import Hub
 from milepost.live.redis_link import RedisLink
@@ -32,27 +41,20 @@ from milepost.providers.cache_redis import RedisCache
 from milepost.providers.cache_redis import connect as connect_redis
 from milepost.providers.cache_signed import SignedCache
 from milepost.providers.caching import Caching
-from milepost.providers.catalog import Catalog
-from milepost.providers.declared import DeclaredProvider, known_vendors
 from milepost.providers.demo import Demo
 from milepost.providers.direct import Direct
 from milepost.providers.embeddings import open_embeddings
-from milepost.providers.price_file import read_prices
 from milepost.providers.pricing import FREE, Pricing
-from milepost.providers.providers_file import DEFAULT_FILE, read_providers
 from milepost.providers.redis_asking import Asking
-from milepost.providers.tariff import Tariff
 from milepost.providers.windows import InProcessWindows
 from milepost.providers.windows_redis import RedisWindows
 from milepost.runtime import notices
-from milepost.runtime.agent_spec import require_known
-from milepost.runtime.agents_file import apply_agents, read_agents
+from milepost.runtime.agents_file import apply_agents
 from milepost.runtime.artifacts import Shelf
 from milepost.runtime.background import Background, end
 from milepost.runtime.budgets import TenantBudgets
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.confirmation_parser import load_parser
-from milepost.runtime.demo_agent import DEMO_AGENT
 from milepost.runtime.embedding_bills import EmbeddingBills
 from milepost.runtime.journal import Ports, no_export
 from milepost.runtime.links import Links
@@ -80,18 +82,16 @@ from milepost.store.blobs import DirectoryBlobs
 from milepost.store.opening import open_stores, open_thread_store
 from milepost.store.store import Store
 from milepost.telemetry.export import Exporter
-from milepost.telemetry.logs import logger, mask
+from milepost.telemetry.logs import mask
 from milepost.telemetry.metrics import Metrics
 from milepost.telemetry.redis_up import RedisUp
 from milepost.telemetry.temporal_up import TemporalUp
-from milepost.tools import Invoker, Registry, ToolProcesses, ToolThreads, load
+from milepost.tools import Invoker, ToolProcesses, ToolThreads
 from milepost.tools.egress import open_egress
-from milepost.tools.loader import files_of
 from milepost.tools.reload import ReloadedTools
 from milepost.tools.toolbox.choosing import toolbox
-from milepost.tools.toolbox.demo import demo_tools
 from milepost.tools.toolbox.remembering import Notes
-from milepost.tools.tools_file import Outside, declared_tools
+from milepost.tools.tools_file import Outside
 from milepost.worker.courier import Courier, Post
 from milepost.worker.embedder import Embedder
 from milepost.worker.eraser import Eraser
@@ -235,7 +235,7 @@ async def _equipment(
             policies=TenantPolicies(store, clock=now_ms),
             threads=threads,
             processes=processes,
-            rails=load_rails(_listed(settings.guardrails), threads),
+            rails=load_rails(listed(settings.guardrails), threads),
         )
 
 
@@ -305,29 +305,6 @@ def _api_parts(
     )
 
 
-def load_tools(settings: Settings) -> Registry:
-    """Return the tools that the settings name, but for those of files that are watched.
-
-    Raises `ConfigurationError` for a broken one.
-    """
-    registry = Registry()
-    if settings.demo:
-        chosen = _listed(settings.toolbox)
-        # The demo tells the time as the toolbox does: whoever names the tool gets it once.
-        demo = demo_tools(settings.state_dir)
-        registry.add(*(tool for tool in demo if tool.name not in chosen))
-    for spec in _listed(settings.tools):
-        if spec.endswith(".toml"):
-            continue  # Declares tools elsewhere, which are asked for later.
-        if spec in _watched(settings):
-            continue
-        try:
-            registry.add(*load(spec))
-        except ToolValidationError as error:
-            raise ConfigurationError(f"the tools of {spec}: {error}") from error
-    return registry
-
-
 @asynccontextmanager
 async def _vectors(
     settings: Settings, store: Store, bills: EmbeddingBills
@@ -354,99 +331,25 @@ async def _toolsets(
 ) -> AsyncIterator[Toolsets]:
     """Yield the tools of everybody, and end what they hold open."""
     async with (
-        open_egress(_listed(settings.egress_allow)) as egress,
+        open_egress(listed(settings.egress_allow)) as egress,
         AsyncExitStack() as held,
     ):
         registry = load_tools(settings)
         root = Path(settings.files_root) if settings.files_root else None
         try:
-            registry.add(*toolbox(_listed(settings.toolbox), egress, root, notes))
+            registry.add(*toolbox(listed(settings.toolbox), egress, root, notes))
         except ToolValidationError as error:
             raise ConfigurationError(f"the toolbox: {error}") from error
         await declare_tools(settings, registry, Outside(egress, os.environ, held))
-        _tell_unwatched(settings)
+        tell_unwatched(settings)
         toolsets = Toolsets(registry, store, egress, vault, clock=now_ms)
         held.push_async_callback(toolsets.close)
-        if specs := _watched(settings):
+        if specs := watched_files(settings):
             reloaded = ReloadedTools(specs, registry)
             toolsets.install(reloaded.load())
             watching = asyncio.create_task(reloaded.watch(toolsets.install), name="the watch")
             background.keep(watching)
         yield toolsets
-
-
-async def declare_tools(settings: Settings, registry: Registry, outside: Outside) -> None:
-    """Add the tools that files declare; their servers must answer.
-
-    Raises `ConfigurationError` for a broken one.
-    """
-    for spec in _listed(settings.tools):
-        if not spec.endswith(".toml"):
-            continue
-        try:
-            registry.add(*await declared_tools(Path(spec), outside))
-        except ToolValidationError as error:
-            raise ConfigurationError(f"tools file {spec}: {error}") from error
-
-
-def load_agents(
-    settings: Settings, tools: Registry, providers: Catalog, rails: Collection[str] = ()
-) -> dict[str, list[Agent]]:
-    """Return the agents that the settings describe, by the file that does.
-
-    Raises `ConfigurationError` for one that could not run here, or that is described twice: each
-    start would make the one a new version of the other.
-    """
-    described = {"the demo": [DEMO_AGENT]} if settings.demo else {}
-    for name in _listed(settings.agents):
-        for agent in read_agents(Path(name)):
-            if any(agent.name == other.name for each in described.values() for other in each):
-                raise ConfigurationError(
-                    f"agents file {name}: there is an agent {agent.name!r} already; rename one"
-                )
-            try:
-                known = require_known(agent, tools, providers, rails)
-            except InvalidError as error:
-                raise ConfigurationError(
-                    f"agents file {name}: agent {agent.name!r}: {error}"
-                ) from error
-            described.setdefault(name, []).append(known)
-    return described
-
-
-def load_providers(settings: Settings) -> dict[str, DeclaredProvider]:
-    """Return the providers that are declared: by the file, and by the keys of vendors.
-
-    Raises `ConfigurationError` for a file that cannot be used.
-    """
-    keys = {
-        "OPENAI_API_KEY": settings.openai_api_key,
-        "ANTHROPIC_API_KEY": settings.anthropic_api_key,
-        "GEMINI_API_KEY": settings.gemini_api_key,
-    }
-    given = {variable: key.get_secret_value() for variable, key in keys.items() if key}
-    environment = {**os.environ, **given}
-    declared = known_vendors(environment, settings.openai_base_url)
-    file = Path(settings.providers or DEFAULT_FILE)
-    if settings.providers or file.is_file():
-        found = read_providers(file, environment)
-        logger("providers").info(f"providers from {file}: {', '.join(found)}")
-        declared |= found
-    return declared
-
-
-def load_prices(settings: Settings, providers: Catalog) -> dict[str, Tariff]:
-    """Return the prices that the settings name, by `provider/model`.
-
-    Raises `ConfigurationError` for one of a provider that is not here: it would never be looked up.
-    """
-    prices = read_prices(Path(settings.prices)) if settings.prices else {}
-    for name in prices:
-        try:
-            providers.get(name.partition("/")[0])
-        except InvalidError as error:
-            raise ConfigurationError(f"prices file {settings.prices}: {name}: {error}") from error
-    return prices
 
 
 def _vault(settings: Settings) -> Vault:
@@ -465,29 +368,6 @@ async def _access(settings: Settings, store: Store) -> Access:
             code="no_keys",
         )
     return OpenUntilKeyed(store, now_ms)
-
-
-def _listed(text: str) -> Sequence[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _watched(settings: Settings) -> Sequence[str]:
-    """Return the files and folders of tools that are loaded anew when they change."""
-    if not settings.reload_tools:
-        return []
-    return [spec for spec in _listed(settings.tools) if spec[-5:] != ".toml" and files_of(spec)]
-
-
-def _tell_unwatched(settings: Settings) -> None:
-    """Tell what does not change before the next start, though tools are reloaded."""
-    watched = _watched(settings)
-    unwatched = [spec for spec in _listed(settings.tools) if spec not in watched]
-    if settings.reload_tools and (unwatched or not watched):
-        logger("tools").warning(
-            "only files and folders of Python are loaded anew; for the rest, start again",
-            watched=watched,
-            unwatched=unwatched,
-        )
 
 
 def _tasks(
@@ -512,7 +392,7 @@ async def _post(settings: Settings, store: Store, vault: Vault) -> AsyncIterator
     """Give what webhooks are told with: what an endpoint keeps open, no tool has to wait for."""
     links = Links(vault, settings.public_url)
     messages = Messages(store, links, partial(shown, store), settings.public_url)
-    async with open_egress(_listed(settings.egress_allow)) as egress:
+    async with open_egress(listed(settings.egress_allow)) as egress:
         yield Post(messages, vault, egress)
 
 

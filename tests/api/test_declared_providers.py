@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from milepost.core.errors import ConfigurationError
+from milepost.declarations import load_providers
 from milepost.settings import Settings, load_settings
-from milepost.wiring import load_providers
 from tests.api.asking import events
 from tests.api.making import made
 from tests.api.serving import serving, settings_for

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from milepost.core.errors import ConfigurationError
+from milepost.declarations import load_agents, load_prices, load_tools
 from milepost.providers.catalog import Catalog
 from milepost.providers.demo import Demo
 from milepost.settings import Settings
-from milepost.wiring import load_agents, load_prices, load_tools
 
 PROVIDERS = Catalog({"demo": Demo()})
 
