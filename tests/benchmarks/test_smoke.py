@@ -4,6 +4,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_loop_with_a_log_is_measured_beside_the_bare_one(
         measured = compare(STAGE, [bare, logged])
 
     assert [sample.load.runs for sample in measured["logged"].samples] == [RUNS]
-    with sqlite3.connect(tmp_path / "logged" / "log.db") as log:
+    with closing(sqlite3.connect(tmp_path / "logged" / "log.db")) as log:
         kept = log.execute("SELECT count(DISTINCT run_id), count(*) FROM events").fetchone()
     assert kept == (RUNS, 6 * RUNS)
 
