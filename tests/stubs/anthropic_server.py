@@ -95,8 +95,10 @@ async def serving(
 ) -> AsyncIterator[AnthropicServer]:
     """Serve on 127.0.0.1; `calls` is how many calls it asks for at once, `steps` how often."""
     stub = AnthropicServer(steps, calls, tokens)
+    kept: set[asyncio.StreamWriter] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kept.add(writer)
         try:
             while True:
                 writer.write(stub.answer(await _read(reader)))
@@ -104,12 +106,16 @@ async def serving(
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # The client has gone.
         finally:
+            kept.discard(writer)
             writer.close()
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
         stub.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield stub
+        # From Python 3.12 on a server waits for its connections, and a client keeps them for later.
+        for writer in kept:
+            writer.close()
 
 
 async def _read(reader: asyncio.StreamReader) -> Heard:
