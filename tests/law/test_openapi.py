@@ -162,6 +162,19 @@ def test_the_contract_is_valid_openapi() -> None:
         Draft202012Validator.check_schema(schema)
 
 
+def test_no_words_of_the_contract_are_taken_for_anything_else() -> None:
+    """Without quotes YAML takes what follows a comma in braces for a member, and `off` for false."""
+    members = [(name, value) for part in within(CONTRACT) for name, value in part.items()]
+
+    strange = [
+        name
+        for name, value in members
+        if not isinstance(name, str) or (value is None and " " in name)
+    ]
+
+    assert strange == []
+
+
 def test_every_operation_has_a_name_of_its_own_and_the_answers_that_any_may_give() -> None:
     names = [operation["operationId"] for _, _, operation in operations()]
     lacking = [
