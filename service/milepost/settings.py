@@ -102,6 +102,9 @@ class Settings(BaseSettings):
     migrate: bool = Field(
         default=True, description="bring the database to this version's schema first"
     )
+    console: bool = Field(
+        default=True, description="serve the console at / and the API reference at /docs"
+    )
     demo: bool = Field(default=True, description="load the demo agent and the demo tools")
     demo_word_delay_s: float = Field(
         default=0.03, ge=0, le=10, description="pause between the demo model's words"

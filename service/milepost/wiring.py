@@ -17,8 +17,9 @@ from milepost.api.access import (
 )
 from milepost.api.approvals_shown import shown
 from milepost.api.request_limit import RequestLimit
-from milepost.api.service import Api, ApiParts
+from milepost.api.service import Api, ApiParts, contract
 from milepost.api.stream import Streams
+from milepost.console.console import Console
 from milepost.core.errors import ConfigurationError, ToolValidationError
 from milepost.declarations import (
     declare_tools,
@@ -302,6 +303,7 @@ def _api_parts(
         vectors=equipment.vectors,
         service_name=settings.otel_service_name,
         kept_max_s=settings.kept_max_s,
+        pages=Console(contract).routes if settings.console else (),
     )
 
 

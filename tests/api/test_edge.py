@@ -59,7 +59,9 @@ async def test_a_name_that_could_harm_a_log_is_replaced(sent: str) -> None:
     assert given.headers["x-request-id"] == "req_1"
 
 
-@pytest.mark.parametrize("path", ["/v1/nothing", "/", "/v1/runs/", "/v1/agents/a/b/c", "//v1/runs"])
+@pytest.mark.parametrize(
+    "path", ["/v1/nothing", "/v1", "/v1/runs/", "/v1/agents/a/b/c", "//v1/runs"]
+)
 async def test_a_path_that_nobody_serves_is_a_problem(
     client: httpx2.AsyncClient, path: str
 ) -> None:
@@ -243,6 +245,9 @@ class LostAccess:
             await asyncio.Event().wait()
         return Principal("acme", "key_1", "ann", frozenset())
 
+    async def require_ours(self, _: Mapping[bytes, bytes]) -> None:
+        """Show pages to anybody."""
+
     def forget(self) -> None:
         """Know nothing more that could be forgotten."""
 
@@ -260,6 +265,6 @@ async def test_a_stream_goes_on_while_nobody_can_look_whether_its_key_is_valid(
         await send({"type": "http.response.body", "body": b"word"})
 
     async with behind_the_edge(answer, access) as client:
-        given = await client.get("/")
+        given = await client.get("/v1/runs")
 
     assert (given.text, access.looks) == ("word by word", 2)

@@ -64,6 +64,9 @@ class Access(Protocol):
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return who calls. Raises `UnauthorizedError` or `ForbiddenError`."""
 
+    async def require_ours(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise `ForbiddenError` if not even a page that holds nothing may be shown here."""
+
     def forget(self) -> None:
         """Ask the store about every caller anew, since a key has been revoked here."""
 
@@ -96,6 +99,10 @@ class OpenAccess:
             raise ForbiddenError("pages of other sites may not call this", code="foreign_origin")
         return self._principal
 
+    async def require_ours(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise where the API would, too: under another name a page could call it as its own."""
+        await self.admit(headers)
+
     def forget(self) -> None:
         """Nothing is remembered where nobody is asked."""
 
@@ -124,6 +131,9 @@ class KeyAccess:
                 "no API key was sent; send Authorization: Bearer mp_...", code="missing_key"
             )
         return await self._remembered.of(key_hash(key.strip()))
+
+    async def require_ours(self, headers: Mapping[bytes, bytes]) -> None:
+        """Show pages to anybody: without a key they can do nothing."""
 
     def forget(self) -> None:
         """Ask the store about every key anew."""
@@ -158,9 +168,7 @@ class OpenUntilKeyed:
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return the local user, or whose key this is, once there are any."""
-        if self._is_open:
-            await self._look()
-        if not self._is_open:
+        if not await self._still_open():
             return await self._keyed.admit(headers)
         if b"authorization" in headers and not self._ignored_a_key:
             self._ignored_a_key = True
@@ -169,9 +177,20 @@ class OpenUntilKeyed:
             )
         return await self._open.admit(headers)
 
+    async def require_ours(self, headers: Mapping[bytes, bytes]) -> None:
+        """Show pages under this machine's names alone, until there are keys."""
+        if await self._still_open():
+            await self._open.require_ours(headers)
+
     def forget(self) -> None:
         """Ask the store about every key anew."""
         self._keyed.forget()
+
+    async def _still_open(self) -> bool:
+        """Say whether nobody is asked for a key."""
+        if self._is_open:
+            await self._look()
+        return self._is_open
 
     async def _look(self) -> None:
         now = self._clock()

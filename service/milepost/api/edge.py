@@ -31,6 +31,9 @@ _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _PUBLIC = frozenset({"/healthz", "/readyz", "/openapi.yaml"})
 # The token in the path says who comes.
 _PUBLIC_BELOW = tuple(f"/{decision}/" for decision in DECISIONS)
+# They hold nothing: whatever they show, they ask the API for, with their reader's key.
+_PAGES = frozenset({"/", "/docs"})
+_PAGES_BELOW = "/console/"
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
@@ -74,8 +77,7 @@ class Edge:
         scope["app"] = self
         scope.setdefault("state", {})["request_id"] = request_id
         try:
-            if scope["path"] not in _PUBLIC and not scope["path"].startswith(_PUBLIC_BELOW):
-                await self._admit(scope["state"], headers)
+            await self._require_access(scope, headers)
             _refuse_nul(scope["path"])
             await self._router(scope, receive, named_send)
         except ClientDisconnect:
@@ -89,6 +91,16 @@ class Edge:
                 self._log.exception("a response broke off", path=scope["path"])
                 raise
             await self._refusal(error, scope, request_id)(scope, receive, named_send)
+
+    async def _require_access(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        """Raise if the caller may not ask for this path."""
+        path = scope["path"]
+        if path in _PUBLIC or path.startswith(_PUBLIC_BELOW):
+            return
+        if path in _PAGES or path.startswith(_PAGES_BELOW):
+            await self._access.require_ours(headers)
+            return
+        await self._admit(scope["state"], headers)
 
     async def _admit(self, state: dict[str, Any], headers: Mapping[bytes, bytes]) -> None:
         """Learn who calls; raise if nobody may, or this key not so often."""

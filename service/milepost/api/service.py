@@ -1,6 +1,6 @@
 """The API as one ASGI application: every route, behind one edge."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -102,6 +102,7 @@ class ApiParts:
     service_name: str = "milepost"
     kept_max_s: float | None = None
     limit: RequestLimit | None = None
+    pages: Sequence[Route] = ()
 
 
 class Resource(Protocol):
@@ -184,6 +185,7 @@ class Api:
             *(route for resource in resources for route in resource.routes),
             *self._probe_routes(),
             Route("/openapi.yaml", self._contract, methods=["GET"]),
+            *self._parts.pages,
         ]
 
     def _probe_routes(self) -> list[BaseRoute]:

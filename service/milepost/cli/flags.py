@@ -13,7 +13,7 @@ from milepost.settings import Settings, flag, load_settings, variable
 P = ParamSpec("P")
 
 CLIENT = ("base_url", "api_key")
-SERVING = ("port", "queue_max", "requests_per_minute", "confirmations")
+SERVING = ("port", "queue_max", "requests_per_minute", "confirmations", "console")
 WORKING = ("probe_port",)
 SERVER = tuple(name for name in Settings.model_fields if name not in (*CLIENT, *WORKING))
 WORKER = tuple(name for name in Settings.model_fields if name not in (*CLIENT, *SERVING))

@@ -34,6 +34,8 @@ def greeting(settings: Settings, running: Process, port: int) -> str:
     base = f"http://{_shown(settings.host)}:{port}"
     lines = [f"Milepost serves {base} on {running.address.shown}, {settings.slots} slots."]
     lines.append(_OPEN if running.open_mode else _KEYED)
+    if settings.console:
+        lines.append(f"Open {base}/ in a browser for the console, {base}/docs for the API.")
     if not settings.slots:
         lines.append(drivers(running.address))
     if settings.demo:

@@ -1,0 +1,93 @@
+// A run: how it stands, what happens in it while it happens, and how to stop it.
+
+import { badge, form, h, labelled, put, trouble } from "./dom.js";
+import { drawing } from "./entries.js";
+import { address } from "./routes.js";
+import { count, moment, money } from "./shown.js";
+import { begun, isEnd, tell } from "./story.js";
+
+const ACTIVE = new Set(["queued", "running", "waiting"]);
+const CLOSE_PX = 80;
+
+export async function oneRun(place, { api, route, signal, fail }) {
+  document.title = "Run · Milepost";
+  const path = `v1/runs/${encodeURIComponent(route.id)}`;
+  const head = h("div");
+  const line = h("p", { class: "fine", role: "status" });
+  const stop = h("div");
+  const entries = h("div", { class: "story" });
+  put(place, head, stop, entries, line);
+
+  let run = await api.get(path, {}, signal);
+  const keepsUp = ACTIVE.has(run.status);
+  put(head, ...told(run));
+  if (keepsUp) put(stop, stopping(api, path));
+
+  const story = begun();
+  const draw = drawing({ api, place: entries, keepsUp, closePx: CLOSE_PX });
+  await api.follow(`${path}/events`, {
+    signal,
+    onState: (state) => put(line, state === "cut" ? "The connection was cut; trying again …" : ""),
+    onEvent(event) {
+      const before = story.status;
+      draw(tell(story, event));
+      if (story.status !== before) renew().catch(fail);
+      return isEnd(event.type);
+    },
+  });
+  put(line, "The run is over.");
+
+  async function renew() {
+    const now = await api.get(path, {}, signal);
+    run = now;
+    put(head, ...told(run));
+    if (!ACTIVE.has(run.status)) put(stop);
+  }
+}
+
+function told(run) {
+  const { usage } = run;
+  const facts = [
+    ["Run", h("code", {}, run.id)],
+    ["Created", moment(run.created_at)],
+    run.ended_at ? ["Ended", moment(run.ended_at)] : null,
+    run.user ? ["User", run.user] : null,
+    run.waiting_for ? ["Waits for", run.waiting_for.for] : null,
+    run.queued_reason ? ["Queued", run.queued_reason] : null,
+    run.parent_run_id
+      ? ["Started by", h("a", { href: address("runs", run.parent_run_id) }, run.parent_run_id)]
+      : null,
+    usage ? ["Used", `${money(usage.cost_nanos)}, ${count(usage.input_tokens)} tokens in, `
+      + `${count(usage.output_tokens)} out`] : null,
+    ...Object.entries(run.metadata).map(([name, value]) => [name, value]),
+  ];
+  const session = { session_id: run.session_id };
+  return [
+    h("h1", {}, run.agent, h("span", { class: "fine" }, ` v${run.agent_version} `),
+      badge(run.status)),
+    h("dl", { class: "facts" }, ...facts.filter(Boolean).flatMap(([name, said]) =>
+      [h("dt", {}, name), h("dd", {}, said)])),
+    h("p", { class: "links" },
+      h("a", { href: address("traces", run.id) }, "Trace"),
+      h("a", { href: address("runs", null, session) }, "Runs of this session"),
+      h("a", { href: address("start", null, { agent: run.agent, ...session }) }, "Go on")),
+  ];
+}
+
+function stopping(api, path) {
+  const reason = h("input", { maxlength: 1000, autocomplete: "off" });
+  const failed = h("div");
+  const asked = h("button", {}, "Cancel the run");
+  const cancel = async () => {
+    asked.disabled = true;
+    try {
+      await api.post(`${path}/cancel`, reason.value.trim() ? { reason: reason.value.trim() } : {});
+      put(failed, h("p", { class: "fine", role: "status" }, "It was told to stop."));
+    } catch (error) {
+      asked.disabled = false;
+      put(failed, trouble(error));
+    }
+  };
+  return h("details", { class: "stop" }, h("summary", {}, "Cancel …"),
+    form(cancel, { class: "filters" }, labelled("Reason", reason), asked), failed);
+}

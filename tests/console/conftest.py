@@ -1,0 +1,32 @@
+"""A service that shows its pages, on a file of the test's own."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from tests.api.conftest import own_surroundings, sqlite_database_url
+from tests.api.serving import KeyedService, Service, serving, serving_tenants, settings_for
+
+__all__ = ["own_surroundings", "sqlite_database_url"]
+
+
+@pytest.fixture
+async def service(sqlite_database_url: str) -> AsyncIterator[Service]:
+    """A service in open mode."""
+    async with serving(settings_for(sqlite_database_url)) as service:
+        yield service
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the open service."""
+    async with service.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def keyed(sqlite_database_url: str) -> AsyncIterator[KeyedService]:
+    """A service with keys and two tenants."""
+    async with serving_tenants(settings_for(sqlite_database_url)) as keyed:
+        yield keyed
