@@ -95,6 +95,14 @@ def test_all_that_the_package_is_built_from_is_copied() -> None:
     assert {*sources, *named, "pyproject.toml", "requirements/runtime.txt"} <= set(copied())
 
 
+def test_the_pages_of_the_console_are_packaged(packaged: Path) -> None:
+    def pages(root: Path) -> set[str]:
+        return {path.name for path in (root / "milepost/console/static").iterdir()}
+
+    assert {"index.html", "app.js", "console.css"} <= pages(packaged)
+    assert pages(packaged) == pages(ROOT / "service")
+
+
 def test_the_builders_own_tool_is_pinned_where_the_recipe_takes_it_from() -> None:
     installing = [each.text for each in instructions() if "--constraint" in each.text]
     [(pins, tool)] = [re.findall(r"--constraint (\S+) (\S+)", text)[0] for text in installing]

@@ -17,6 +17,7 @@ const CONFLICT = 409;
 /** Return a card: its `element`, and `renew(approval)`, for what has become of it since. */
 export function card(api, approval) {
   const facts = h("div");
+  const moved = h("div");
   const failed = h("div");
   const comment = h("input", { maxlength: 10_000, autocomplete: "off" });
   const written = h("textarea", { rows: 8, spellcheck: "false" });
@@ -27,7 +28,7 @@ export function card(api, approval) {
   const answer = form((event) => decide(event.submitter.value), { class: "stack" },
     edited, labelled("Comment", comment), h("p", { class: "buttons" }, ...buttons, edit));
   const element = h("article", { class: "card", "aria-label": `Approval of ${approval.tool}` },
-    facts, answer, failed);
+    facts, moved, answer, failed);
   put(edited, labelled(words(approval), written));
   put(edit, approval.kind === "call" ? "Edit the arguments" : "Say what it brought");
   edit.addEventListener("click", () => {
@@ -41,9 +42,23 @@ export function card(api, approval) {
 
   function renew(now) {
     if (now.version < approval.version) return;
+    const other = now.digest !== approval.digest && now.status === "pending";
     approval = { ...approval, ...now };
     put(facts, ...told(approval));
-    answer.hidden = approval.status !== "pending";
+    put(moved, other ? lookAgain() : null);
+    answer.hidden = other || approval.status !== "pending";
+  }
+
+  // Nobody says yes to a call that took the place of another one under the pointer.
+  function lookAgain() {
+    const look = () => {
+      put(moved);
+      edited.hidden = true;
+      written.value = "";
+      answer.hidden = false;
+    };
+    return h("p", { class: "trouble", role: "alert" }, "Somebody has edited the call. ",
+      h("button", { type: "button", onclick: look }, "I have looked at it"));
   }
 
   async function decide(decision) {
@@ -51,7 +66,9 @@ export function card(api, approval) {
     put(failed);
     try {
       const body = { decision, digest: approval.digest, ...own(decision) };
-      renew(await api.post(`${path}/decision`, body));
+      const now = await api.post(`${path}/decision`, body);
+      approval = { ...approval, digest: now.digest };
+      renew(now);
     } catch (error) {
       await recover(path, error);
     }

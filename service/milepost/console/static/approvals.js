@@ -27,6 +27,7 @@ export async function oneApproval(place, { api, route, signal }) {
 // What is answered stays in sight until the reader goes elsewhere.
 async function inbox({ cards, below, agent, api, signal }) {
   const known = new Map();
+  let more = false;
   const query = agent ? `?${new URLSearchParams({ agent })}` : "";
   const take = (approval) => {
     if (known.has(approval.id)) known.get(approval.id).renew(approval);
@@ -37,15 +38,21 @@ async function inbox({ cards, below, agent, api, signal }) {
     }
   };
   const onEvent = ({ type, data }) => {
-    if (type === "snapshot") data.approvals.toReversed().forEach(take);
+    if (type === "snapshot") [...data.approvals].reverse().forEach(take);
     else take(data);
-    put(below, known.size ? "" : "Nothing waits for an answer. What comes will show up here.");
+    more ||= type === "snapshot" && data.has_more;
+    put(below, standing(known.size, more));
   };
   const onState = (state) => {
     if (state === "cut") put(below, "The connection was cut; trying again …");
-    else if (known.size) put(below);
+    else put(below, standing(known.size, more));
   };
   await api.follow(`v1/approvals/events${query}`, { onEvent, onState, signal });
+}
+
+function standing(known, more) {
+  if (more) return "These are the newest of those that wait; others are found by their agent.";
+  return known ? "" : "Nothing waits for an answer. What comes will show up here.";
 }
 
 async function listed({ cards, below, status, agent, api, route, signal }) {

@@ -70,7 +70,7 @@ function told(run) {
     h("p", { class: "links" },
       h("a", { href: address("traces", run.id) }, "Trace"),
       h("a", { href: address("runs", null, session) }, "Runs of this session"),
-      h("a", { href: address("start", null, { agent: run.agent, ...session }) }, "Go on")),
+      h("a", { href: address("start", null, { agent: run.agent, ...session }) }, "Go on with it")),
   ];
 }
 

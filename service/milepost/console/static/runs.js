@@ -7,6 +7,7 @@ import { distance, duration, moment, money } from "./shown.js";
 const STATUSES = ["queued", "running", "waiting", "completed", "incomplete", "failed", "cancelled",
   "expired"];
 const NUMBERS = new Set(["Took", "Cost"]);
+const REFUSALS = new Set([401, 403]);
 const LIMIT = 25;
 const SAID_MAX = 140;
 const FRESH_MS = 5000;
@@ -20,7 +21,7 @@ export async function runs(place, { api, route, signal, fail }) {
   const asked = { status, agent, session_id, after, limit: LIMIT };
   await load();
   const timer = setInterval(() => {
-    if (!document.hidden) load().catch(stop);
+    if (!document.hidden) load().catch(miss);
   }, FRESH_MS);
   signal.addEventListener("abort", () => clearInterval(timer));
 
@@ -35,7 +36,11 @@ export async function runs(place, { api, route, signal, fail }) {
         : null);
   }
 
-  function stop(error) {
+  function miss(error) {
+    if (!REFUSALS.has(error.status)) {
+      put(next, `This is how it was: ${error.message}`);
+      return;
+    }
     clearInterval(timer);
     fail(error);
   }

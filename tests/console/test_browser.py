@@ -1,0 +1,100 @@
+"""The whole console in a real browser, against a real service."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.serving import KeyedService, Service
+from tests.console.browser import Page, browsing
+from tests.contract import CONTRACT
+
+HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">"
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Page]:
+    """A tab of a browser."""
+    async with browsing(tmp_path / "browser") as page:
+        yield page
+
+
+def one(selector: str) -> str:
+    return f"document.querySelector({selector!r})"
+
+
+async def start(page: Page, service: Service, text: str) -> None:
+    """Start a run of the demo agent by the form."""
+    await page.open(f"{service.base_url}/#/start")
+    await page.until(f"{one('form.stack textarea')} && {one('form.stack input')}.value === 'demo'")
+    await page.do(f"{one('textarea')}.value = {text!r}; {one('button.main')}.click()")
+
+
+async def test_a_run_is_started_and_watched_and_what_anybody_says_is_text(
+    service: Service, page: Page
+) -> None:
+    await start(page, service, f"{HOSTILE} What is 17 + 25?")
+    await page.until(one("article.end"))
+
+    said = await page.do(f"{one('article.said .text')}.textContent")
+    assert said == f"{HOSTILE} What is 17 + 25?"
+    assert await page.do(f"{one('article.call .result')}.textContent") == "42"
+    assert "17 + 25 = 42" in await page.do(f"{one('.story')}.innerText")
+    assert await page.do("document.querySelectorAll('main script, main img').length") == 0
+    assert await page.do("document.title") == "Run · Milepost"
+    assert page.faults == []
+
+
+async def test_a_call_is_edited_and_approved_in_the_inbox_and_its_trace_is_shown(
+    service: Service, page: Page
+) -> None:
+    await start(page, service, "Send an email to ann@example.com saying hello")
+    await page.until(one("article.call article.card"))
+    await page.do("location.hash = '#/approvals'")
+    await page.until(one(".cards article.card"))
+
+    await page.do(f"{one('.card button[type=button]')}.click()")
+    await page.do(
+        f"const text = {one('.card textarea')};"
+        "text.value = JSON.stringify({...JSON.parse(text.value), subject: 'Changed'})"
+    )
+    await page.do(f"{one('.card button[value=approve]')}.click()")
+    await page.until(one(".card .badge.approved"))
+    await page.do(f"location.hash = {one('.card dl a')}.getAttribute('href')")
+    await page.until(one("article.end.completed"))
+
+    assert '"subject": "Changed"' in await page.do(f"{one('article.call pre')}.textContent")
+    await page.do("[...document.querySelectorAll('.links a')][0].click()")
+    await page.until(one(".waterfall details"))
+    spans = await page.do(f"{one('.waterfall')}.innerText")
+    assert "execute_tool send_email" in spans
+    assert page.faults == []
+
+
+async def test_where_keys_are_needed_the_page_asks_for_one_and_keeps_it_in_its_tab(
+    keyed: KeyedService, page: Page
+) -> None:
+    made = await keyed.acme.post("/v1/keys", json={"name": "ann", "scopes": ["runs:read"]})
+    await page.open(f"{keyed.service.base_url}/")
+    await page.until(one("input[type=password]"))
+
+    await page.do(
+        f"{one('input[type=password]')}.value = {made.json()['key']!r};{one('main button')}.click()"
+    )
+
+    await page.until(one("table.list"))
+    assert await page.do("Object.keys(localStorage).length + document.cookie.length") == 0
+    await page.do(f"{one('#forget')}.click()")
+    await page.until(one("input[type=password]"))
+
+
+async def test_the_reference_shows_every_operation(service: Service, page: Page) -> None:
+    await page.open(f"{service.base_url}/docs")
+    await page.until("document.readyState === 'complete'")
+
+    shown = await page.do("document.querySelectorAll('article p.call').length")
+
+    promised = [m for item in CONTRACT["paths"].values() for m in item if m != "parameters"]
+    assert shown == len(promised)
+    assert await page.do("getComputedStyle(document.body).display") == "grid"
+    assert page.faults == []
