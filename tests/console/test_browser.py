@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.asking import ARGUMENTS, DEMO, decide, ended, parked
 from tests.api.serving import KeyedService, Service
 from tests.console.browser import Page, browsing
 from tests.contract import CONTRACT
@@ -28,6 +29,20 @@ async def start(page: Page, service: Service, text: str) -> None:
     await page.open(f"{service.base_url}/#/start")
     await page.until(f"{one('form.stack textarea')} && {one('form.stack input')}.value === 'demo'")
     await page.do(f"{one('textarea')}.value = {text!r}; {one('button.main')}.click()")
+
+
+async def unlock(page: Page, key: str) -> None:
+    """Give the page the key that it asks for."""
+    await page.until(one("input[type=password]"))
+    await page.do(f"{one('input[type=password]')}.value = {key!r}; {one('main button')}.click()")
+
+
+async def a_key(keyed: KeyedService, name: str, *scopes: str) -> str:
+    """Return a new key for this person."""
+    body = {"name": name, "subject": name, "scopes": scopes}
+    made = await keyed.acme.post("/v1/keys", json=body)
+    key: str = made.json()["key"]
+    return key
 
 
 async def test_a_run_is_started_and_watched_and_what_anybody_says_is_text(
@@ -71,16 +86,37 @@ async def test_a_call_is_edited_and_approved_in_the_inbox_and_its_trace_is_shown
     assert page.faults == []
 
 
+async def test_who_looks_at_a_call_while_another_edits_it_must_look_again(
+    keyed: KeyedService, page: Page
+) -> None:
+    policy = {"ask": [{"tool": "send_email", "required": 2}]}
+    await keyed.acme.post("/v1/agents", json={**DEMO, "policy": policy})
+    asked = await parked(keyed.acme)
+    await page.open(f"{keyed.service.base_url}/#/approvals")
+    await unlock(page, await a_key(keyed, "bob", "approvals:decide"))
+    await page.until(one(".cards article.card"))
+
+    edited = {**ARGUMENTS, "subject": "Changed"}
+    ann = await keyed.with_key(await a_key(keyed, "ann", "approvals:decide"))
+    await decide(ann, asked, "approve", digest=asked["digest"], arguments=edited)
+
+    await page.until(one(".card p.trouble button"))
+    assert await page.do(f"{one('.card form')}.hidden")
+    assert "Changed" in await page.do(f"{one('.card')}.innerText")
+    await page.do(f"{one('.card p.trouble button')}.click()")
+    await page.do(f"{one('.card button[value=approve]')}.click()")
+    await page.until(one(".card .badge.approved"))
+    await ended(keyed.acme, asked["run_id"])
+
+
 async def test_where_keys_are_needed_the_page_asks_for_one_and_keeps_it_in_its_tab(
     keyed: KeyedService, page: Page
 ) -> None:
-    made = await keyed.acme.post("/v1/keys", json={"name": "ann", "scopes": ["runs:read"]})
     await page.open(f"{keyed.service.base_url}/")
-    await page.until(one("input[type=password]"))
 
-    await page.do(
-        f"{one('input[type=password]')}.value = {made.json()['key']!r};{one('main button')}.click()"
-    )
+    await unlock(page, "mp_made_up")
+    await page.until("document.querySelector('.trouble')?.innerText.includes('invalid_key')")
+    await unlock(page, await a_key(keyed, "ann", "runs:read"))
 
     await page.until(one("table.list"))
     assert await page.do("Object.keys(localStorage).length + document.cookie.length") == 0
