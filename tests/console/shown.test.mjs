@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const { count, distance, duration, money, moment, value, waterfall } =
+const { count, distance, duration, isExact, json, money, moment, value, waterfall } =
   await import(`${process.env.CONSOLE}/shown.js`);
 const { HOME, address, parse } = await import(`${process.env.CONSOLE}/routes.js`);
 
@@ -35,6 +35,22 @@ test("counts have their thousands apart, and values are JSON", () => {
   assert.equal(value("<b>"), "<b>");
   assert.equal(value(null), "null");
   assert.equal(value(undefined), "");
+});
+
+test("nothing hides in JSON, and it still says the same", () => {
+  const hidden = { to: "ann\u202Emoc.elpmaxe@\u200B", emoji: "😀é" };
+
+  assert.ok(json(hidden).includes('"ann\\u202emoc.elpmaxe@\\u200b"'));
+  assert.ok(json(hidden).includes("😀é"));
+  assert.deepEqual(JSON.parse(json(hidden)), hidden);
+});
+
+test("a number that was rounded is noticed wherever it is", () => {
+  for (const exact of [null, 0, 1.5, -7, 2 ** 53 - 1, "9007199254740993", { a: [1, { b: null }] }]) {
+    assert.ok(isExact(exact));
+  }
+  assert.ok(!isExact(JSON.parse("9007199254740993")));
+  assert.ok(!isExact(JSON.parse('{"a": [{"account": -9007199254740993}]}')));
 });
 
 test("a waterfall has each span once, below its parent, in the order of time", () => {

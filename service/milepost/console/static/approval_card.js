@@ -2,7 +2,7 @@
 
 import { badge, form, h, labelled, put, trouble } from "./dom.js";
 import { address } from "./routes.js";
-import { distance, moment, value } from "./shown.js";
+import { distance, isExact, json, moment, value } from "./shown.js";
 
 const ANSWERS = {
   call: [["approve", "Approve"], ["deny", "Deny"]],
@@ -47,6 +47,8 @@ export function card(api, approval) {
     put(facts, ...told(approval));
     put(moved, other ? lookAgain() : null);
     answer.hidden = other || approval.status !== "pending";
+    // An edit would send what was rounded.
+    edit.hidden = approval.kind === "call" && !isExact(approval.arguments);
   }
 
   // Nobody says yes to a call that took the place of another one under the pointer.
@@ -104,7 +106,9 @@ function told(approval) {
     h("dl", { class: "facts" }, ...facts(approval).flatMap(([name, ...said]) =>
       [h("dt", {}, name), h("dd", {}, ...said)])),
     h("h3", {}, "Arguments"),
-    h("pre", {}, value(approval.arguments)),
+    h("pre", {}, json(approval.arguments)),
+    isExact(approval.arguments) ? null : h("p", { class: "trouble" },
+      "A number here is too large for a browser, and rounded: the line above has it as it is."),
     ...(approval.diff ?? []).map((change) => h("p", { class: "fine" },
       `edited ${change.path}: ${value(change.from)} became ${value(change.to)}`)),
     context(approval.context),
@@ -148,5 +152,5 @@ function words({ kind }) {
 }
 
 function draft({ kind, arguments: given }) {
-  return kind === "call" ? JSON.stringify(given, null, 2) : "null";
+  return kind === "call" ? json(given) : "null";
 }

@@ -3,7 +3,7 @@
 import { card } from "./approval_card.js";
 import { badge, h, put, trouble } from "./dom.js";
 import { address } from "./routes.js";
-import { duration, moment, value } from "./shown.js";
+import { duration, json, moment, value } from "./shown.js";
 
 /**
  * Return how entries are drawn into `place`: all that changed between two pictures at once. Where
@@ -85,7 +85,7 @@ function call(entry, api) {
         h("span", { class: "fine" }, entry.runner === "client" ? " run by the client " : " ",
           duration(entry.duration_ms)));
       given.hidden = entry.status === "asked";
-      given.textContent = entry.malformed ?? value(entry.arguments);
+      given.textContent = entry.malformed ?? json(entry.arguments ?? {});
       put(body, ...outcome(entry));
       if (entry.approval && question !== entry.approval && entry.status === "asked") {
         question = entry.approval;

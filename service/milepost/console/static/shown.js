@@ -1,5 +1,7 @@
 // Times, money and values as people read them. It knows no page.
 
+const UNSEEN = /[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
 /** Return money: two digits from a dollar on, below that the two that say most. */
 export function money(nanos) {
   if (!nanos) return "$0";
@@ -35,7 +37,19 @@ export function moment(iso) {
 /** Return any JSON so that it can be read; a text is itself. */
 export function value(any) {
   if (any === undefined) return "";
-  return typeof any === "string" ? any : JSON.stringify(any, null, 2);
+  return typeof any === "string" ? any : json(any);
+}
+
+/** Return JSON in which nothing hides: what turns a line around, or has no width, is escaped. */
+export function json(any) {
+  return JSON.stringify(any, null, 2).replace(UNSEEN, (unseen) =>
+    `\\u${unseen.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** Say whether a browser can tell all the numbers in a value: it rounds integers from 2^53 on. */
+export function isExact(any) {
+  if (typeof any === "number") return !Number.isInteger(any) || Number.isSafeInteger(any);
+  return any === null || typeof any !== "object" || Object.values(any).every(isExact);
 }
 
 /** Return a number with its thousands apart. */
