@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from importlib.resources import files
+from pathlib import PurePath
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from milepost.console.files import File, file_of
+from milepost.console.files import MEDIA, File, file_of
 from milepost.console.reference import reference
 
 INDEX = "index.html"
@@ -24,6 +25,7 @@ class Console:
         self._files = {
             entry.name: file_of(entry.name, entry.read_bytes())
             for entry in files("milepost.console").joinpath("static").iterdir()
+            if PurePath(entry.name).suffix in MEDIA  # No leftovers of editors and systems.
         }
         self._reference: File | None = None
         self._drawing = asyncio.Lock()

@@ -13,7 +13,7 @@ POLICY = (
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-_MEDIA = {
+MEDIA = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -47,6 +47,6 @@ class File:
 
 
 def file_of(name: str, content: bytes) -> File:
-    """Return the file of this name. One whose kind nobody knows is a mistake of ours."""
+    """Return the file of this name, which ends as one of `MEDIA` does."""
     tag = hashlib.sha256(content).hexdigest()
-    return File(content, _MEDIA[PurePath(name).suffix], f'"{tag}"')
+    return File(content, MEDIA[PurePath(name).suffix], f'"{tag}"')

@@ -18,6 +18,7 @@ export async function oneRun(place, { api, route, signal, fail }) {
   const entries = h("div", { class: "story" });
   put(place, head, stop, entries, line);
 
+  let asked = 0;
   let run = await api.get(path, {}, signal);
   const keepsUp = ACTIVE.has(run.status);
   put(head, ...told(run));
@@ -37,8 +38,12 @@ export async function oneRun(place, { api, route, signal, fail }) {
   });
   put(line, "The run is over.");
 
+  // Of two answers the one to the later question holds, whichever comes first.
   async function renew() {
+    asked += 1;
+    const mine = asked;
     const now = await api.get(path, {}, signal);
+    if (mine !== asked) return;
     run = now;
     put(head, ...told(run));
     if (!ACTIVE.has(run.status)) put(stop);

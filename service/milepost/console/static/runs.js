@@ -20,8 +20,12 @@ export async function runs(place, { api, route, signal, fail }) {
   put(place, h("h1", {}, "Runs"), filters(status, agent, session_id), table(rows), next);
   const asked = { status, agent, session_id, after, limit: LIMIT };
   await load();
-  const timer = setInterval(() => {
-    if (!document.hidden) load().catch(miss);
+  let asking = false;
+  const timer = setInterval(async () => {
+    if (document.hidden || asking) return;
+    asking = true;
+    await load().catch(miss);
+    asking = false;
   }, FRESH_MS);
   signal.addEventListener("abort", () => clearInterval(timer));
 
