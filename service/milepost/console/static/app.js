@@ -30,7 +30,7 @@ async function open() {
   const { signal } = leaving;
   const route = parse(location.hash);
   const view = VIEWS[route.view][route.id === null ? "list" : "one"];
-  mark(route.view);
+  mark(route.view === "traces" ? "runs" : route.view);
   const place = h("div", { class: "view" });
   put(page, place);
   try {
