@@ -164,7 +164,9 @@ def test_the_contract_is_valid_openapi() -> None:
 
 def test_no_words_of_the_contract_are_taken_for_anything_else() -> None:
     """In braces YAML takes what follows a comma for a member, and anywhere `off` for false."""
-    members = [(name, value) for part in within(CONTRACT) for name, value in part.items()]
+    members: list[tuple[Any, Any]] = [
+        member for part in within(CONTRACT) for member in part.items()
+    ]
 
     strange = [
         name
