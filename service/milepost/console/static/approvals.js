@@ -27,6 +27,7 @@ export async function oneApproval(place, { api, route, signal }) {
 // What is answered stays in sight until the reader goes elsewhere.
 async function inbox({ cards, below, agent, api, signal }) {
   const known = new Map();
+  let looked = false;
   let more = false;
   const query = agent ? `?${new URLSearchParams({ agent })}` : "";
   const take = (approval) => {
@@ -41,11 +42,12 @@ async function inbox({ cards, below, agent, api, signal }) {
     if (type === "snapshot") [...data.approvals].reverse().forEach(take);
     else take(data);
     more ||= type === "snapshot" && data.has_more;
+    looked = true;
     put(below, standing(known.size, more));
   };
   const onState = (state) => {
     if (state === "cut") put(below, "The connection was cut; trying again …");
-    else put(below, standing(known.size, more));
+    else put(below, looked ? standing(known.size, more) : "Looking …");
   };
   await api.follow(`v1/approvals/events${query}`, { onEvent, onState, signal });
 }
