@@ -68,6 +68,16 @@ async def test_no_question_is_taken_back_while_something_came_in_that_nobody_rea
     assert await log.append(an_append(withdrawn=("apr_1",), inbox_seen=1)) == (1, ())
 
 
+async def test_no_call_is_skipped_while_something_came_in_that_nobody_read() -> None:
+    """It may be what the client brought of it."""
+    log = await begun()
+    log.deliver("tool_result", {"call_id": "call_1_0", "result": "a cat"})
+
+    with pytest.raises(InboxMovedError):
+        await log.append(an_append(skips=True))
+    assert await log.append(an_append(skips=True, inbox_seen=1)) == (1, ())
+
+
 async def test_a_claim_brings_the_log_and_how_much_came_in() -> None:
     log = await begun()
     log.deliver("cancel", {"by": "caller"})

@@ -7,6 +7,7 @@ from milepost.core.events import (
     RunResumed,
     RunWaiting,
     ToolCallCompleted,
+    ToolCallFailed,
     ToolCallInterrupted,
     ToolCallStarted,
 )
@@ -15,7 +16,7 @@ from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.client_calls import LETTER
 from milepost.tools import Registry, ToolContext, tool, tool_of
 from milepost.tools.client import client_tool
-from tests.runtime.workshop import AT_ONCE, TIMEOUT_S, Workshop, of
+from tests.runtime.workshop import AT_ONCE, TIMEOUT_S, Workshop, in_background, of
 
 LOOK = client_tool("look", "Look.", {"type": "object"})
 ANSWER: dict[str, Json] = {
@@ -105,3 +106,34 @@ async def test_an_answer_that_comes_twice_counts_once(shop: Workshop) -> None:
 
     log = await shop.log(run.id)
     assert [each.result for each in of(log, ToolCallCompleted)] == ["a cat"]
+
+
+async def test_an_answer_that_comes_as_the_run_goes_on_without_it_is_taken(shop: Workshop) -> None:
+    """Whoever brought it was told so: the run reads it before it skips the call."""
+    sold = asyncio.Event()
+
+    @tool(terminal=True)
+    async def sell() -> str:
+        """Sell; meanwhile the client answers, and nobody tells the run."""
+        await shop.put(run.id, LETTER, ANSWER, "client_tool")
+        return "sold"
+
+    @tool
+    async def pay() -> str:
+        """Pay, only when the run has gone on."""
+        await sold.wait()
+        return "paid"
+
+    tools = Registry([LOOK, tool_of(sell), tool_of(pay)])
+    run = await shop.queue()
+    model = [calling(("look", {}), ("sell", {}), ("pay", {}))]
+    agent = looking("sell", "pay")
+    driven = await shop.driving(await shop.claim(), agent, shop.means(model, tools=tools))
+    async with in_background(driven):
+        await shop.seen(run.id, "tool_call.completed")
+        sold.set()
+
+    log = await shop.log(run.id)
+    assert [each.result for each in of(log, ToolCallCompleted)] == ["sold", "a cat", "paid"]
+    assert of(log, ToolCallFailed) == []
+    assert (await shop.row(run.id)).status == "completed"

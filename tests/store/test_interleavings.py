@@ -4,7 +4,7 @@ Each test lets either side begin, and the other come in whole before each of its
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import psycopg
@@ -13,8 +13,15 @@ from sqlalchemy import func, select
 
 from milepost.core.approvers import Approver
 from milepost.core.codec import encode
+from milepost.core.decide import SKIPPED
 from milepost.core.errors import ConflictError, FencedError, NotFoundError
-from milepost.core.events import Event, ToolCallCompleted, ToolCallRequested, ToolCallStarted
+from milepost.core.events import (
+    Event,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+)
 from milepost.core.policy import Terms
 from milepost.core.window import Place
 from milepost.runtime import client_calls
@@ -103,6 +110,9 @@ from tests.store.making import (
 from tests.store.stepper import Contest, Raced, S, orders
 
 LETTER = runs.Letter("approval", "{}", "approval", NOW_MS)
+CAT = runs.Letter(
+    client_calls.LETTER, '{"call_id":"call_1_0","result":"a cat"}', "client_tool", NOW_MS
+)
 Orders = Callable[[Callable[[], Awaitable[Contest[Any]]]], AsyncIterator[Raced[Any]]]
 
 
@@ -661,20 +671,11 @@ async def test_a_call_is_not_answered_anew_while_its_run_reads_the_answer(
     store: Store, every_order: Orders
 ) -> None:
     async def prepare() -> Contest[str]:
-        claim = await held(store)
-        begun: tuple[Event, ...] = (
-            ToolCallRequested("call_1_0", "look", {}, "client", "key", "msg_1"),
-            ToolCallStarted("call_1_0", 1, "once"),
-        )
-        await store.append(an_append(claim, *map(encoded, begun)))
-        letter = runs.Letter(
-            client_calls.LETTER, '{"call_id":"call_1_0","result":"a cat"}', "client_tool", NOW_MS
-        )
-        await store.write(runs.deliver(TENANT, claim.run_id, letter))
+        claim = await awaiting_its_client(store)
+        await store.write(runs.deliver(TENANT, claim.run_id, CAT))
         reading = an_append(
             claim,
             encoded(ToolCallCompleted("call_1_0", "a cat", 0)),
-            head=claim.head + len(begun),
             inbox_seen=1,
             inbox_consumed=True,
         )
@@ -683,6 +684,42 @@ async def test_a_call_is_not_answered_anew_while_its_run_reads_the_answer(
     async for raced in every_order(prepare):
         assert isinstance(raced.one, client_calls.AnsweredCallError), raced
         assert not isinstance(raced.other, Exception), raced
+
+
+async def test_a_call_is_answered_or_skipped_by_its_run_but_not_both(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        claim = await awaiting_its_client(store)
+        skipped = encoded(ToolCallFailed("call_1_0", SKIPPED))
+        skipping = an_append(claim, skipped, skips=True)
+        return Contest(claim, bringing(claim.run_id, "a cat"), log.append([skipping]))
+
+    won: set[str] = set()
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, InboxMovedError, client_calls.AnsweredCallError)
+        last = types(await events(store, raced.subject.run_id))[-1]
+        brought = await letters(store, raced.subject.run_id)
+        assert (last, len(brought)) in {("tool_call.failed", 0), ("tool_call.started", 1)}, raced
+        won.add(last)
+    assert won == {"tool_call.failed", "tool_call.started"}
+
+
+async def awaiting_its_client(store: Store) -> Claim:
+    """Return the claim of a run that has a call which its client may answer."""
+    claim = await held(store)
+    begun: tuple[Event, ...] = (
+        ToolCallRequested("call_1_0", "look", {}, "client", "key", "msg_1"),
+        ToolCallStarted("call_1_0", 1, "once"),
+    )
+    await store.append(an_append(claim, *map(encoded, begun)))
+    return replace(claim, head=claim.head + len(begun))
+
+
+def bringing(run_id: str, result: str) -> Work[str | None]:
+    """Bring a result, if it may be."""
+    yield from answering(run_id, result)
+    return (yield from runs.deliver(TENANT, run_id, CAT))
 
 
 def answering(run_id: str, result: str) -> Work[client_calls.ClientCall]:

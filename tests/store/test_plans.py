@@ -323,7 +323,7 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "steer": lambda: steers.steer(TENANT, "running", ['{"message_id":"ste_1"}'], NOW_MS),
     "create with a remembered agent": lambda: new_runs.create([a_run(agent_is_remembered=True)]),
     "append": lambda: log.append(
-        [an_append(CLAIM, usage=(USED,), inbox_consumed=True, withdrawn=("apr_1",))]
+        [an_append(CLAIM, usage=(USED,), inbox_consumed=True, withdrawn=("apr_1",), skips=True)]
     ),
     "park": lambda: log.append([a_park(CLAIM, approvals=(an_approval(CLAIM),))]),
     "finish": lambda: log.append([a_finish(CLAIM)]),

@@ -128,7 +128,7 @@ class RunLog:
         """Write an iteration. Raises `FencedError` and `InboxMovedError`."""
         if (item.epoch, item.head) != (self._epoch, self.head):
             raise FencedError(f"run {item.run_id} was taken over; stop writing to it")
-        if (item.change or item.withdrawn) and item.inbox_seen < len(self._letters):
+        if item.asks_inbox and item.inbox_seen < len(self._letters):
             raise InboxMovedError(f"run {item.run_id} has a message that was not read yet")
         self.change, self._seen = item.change, item.inbox_seen
         self.spans += item.spans

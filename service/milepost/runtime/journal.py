@@ -24,12 +24,13 @@ from milepost.core.events import (
     RunFailed,
     RunIncomplete,
     Terminal,
+    ToolCallFailed,
     ToolCallScreened,
     ToolResultCompressed,
 )
 from milepost.core.frozen import dataclass
 from milepost.core.spans import Span
-from milepost.core.state import State, evolve
+from milepost.core.state import CallStatus, State, evolve
 from milepost.core.usage import Usage
 from milepost.core.window import Place
 from milepost.live.frames import Frame
@@ -79,6 +80,7 @@ class _Written:
     artifacts: list[NewArtifact] = field(default_factory=list)
     summaries: list[NewSummary] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)
+    skips: bool = False
 
 
 _TRIMMING = (MemorySummarized, MemoryTrimmed)
@@ -169,6 +171,7 @@ class Journal:
             usage=tuple(written.usage),
             approvals=tuple(approvals),
             withdrawn=tuple(written.withdrawn),
+            skips=written.skips,
             artifacts=tuple(written.artifacts),
             summaries=tuple(written.summaries),
             told_of=self.told_of if written.summaries else (),
@@ -215,7 +218,14 @@ class Journal:
                 written.summaries.append(self._summary(event, time_ms))
             if isinstance(event, ApprovalWithdrawn):
                 written.withdrawn.append(event.approval_id)
+            if isinstance(event, ToolCallFailed):
+                written.skips |= self._is_the_clients(event.call_id)
         return written
+
+    def _is_the_clients(self, call_id: str) -> bool:
+        """Say whether the client may be answering the call just now: the log says that it may."""
+        call = self.state.calls.get(call_id)
+        return call is not None and call.status is CallStatus.AWAITED and not call.child_run_id
 
     def _row(self, seq: int, time_ms: int, model: str, usage: Usage) -> UsageRow:
         return UsageRow(

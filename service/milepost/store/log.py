@@ -117,6 +117,14 @@ _CHANGE = Statement(
     .returning(_R.id)
 )
 
+_held = rows("held", "run_id", "tenant")
+_HOLD = Statement(
+    select(_R.id)
+    .where(_R.id == _held.c.run_id, _R.tenant == _held.c.tenant)
+    .order_by(_R.id)
+    .with_for_update(of=schema.runs, key_share=True)
+)
+
 _ending = rows("ending", "session_id", "tenant", numbers=("now_ms",))
 _S = schema.sessions.c
 LOCK_SESSIONS = Statement(
@@ -262,7 +270,8 @@ def _fits(item: Append, standing: _Standing | None) -> bool:
     The guard of the insert held if epoch and status are what it asked for, since an epoch never
     comes back; and nobody else has written these numbers, or the insert would have collided.
 
-    Who takes questions back holds their locks by now: an answer is in the inbox, or comes too late.
+    Who takes questions back, or skips calls of a client, holds the locks that an answer needs by
+    now: it is in the inbox, or comes too late.
     """
     return (
         standing is not None
@@ -272,7 +281,7 @@ def _fits(item: Append, standing: _Standing | None) -> bool:
             item.change.status if item.change else "running",
             item.head + len(item.entries),
         )
-        and not (item.withdrawn and standing.inbox_seq != item.inbox_seen)
+        and not ((item.withdrawn or item.skips) and standing.inbox_seq != item.inbox_seen)
     )
 
 
@@ -280,8 +289,7 @@ def _refusal(appends: Sequence[Append], item: Append, standing: _Standing | None
     """Return why this append does not fit."""
     if len(appends) > 1:
         return GroupSplitError(f"run {item.run_id} was not written with its group")
-    asks_inbox = item.change is not None or item.withdrawn
-    if asks_inbox and standing is not None and standing[:2] == (item.epoch, "running"):
+    if item.asks_inbox and standing is not None and standing[:2] == (item.epoch, "running"):
         return InboxMovedError(f"run {item.run_id} has a message that was not read yet")
     return FencedError(f"run {item.run_id} was taken over; stop writing to it")
 
@@ -297,6 +305,8 @@ def _calls(appends: Sequence[Append]) -> dict[str, Call]:
     if ending:
         calls["lock"] = LOCK_SESSIONS(ending=rows_of(ending))
         calls["turn"] = TURN_SESSIONS(ending=rows_of(ending))
+    if skipping := [item for item in appends if item.skips]:
+        calls["hold"] = _HOLD(held=rows_of(map(_held_row, skipping)))
     if changes := [_change_row(item) for item in appends if item.change]:
         calls["change"] = _CHANGE(changes=rows_of(changes))
     calls["insert"] = _INSERT(batch=rows_of(_event_rows(appends)))
@@ -368,6 +378,10 @@ def _event_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
         for item in appends
         for seq, entry in enumerate(item.entries, start=item.head + 1)
     )
+
+
+def _held_row(item: Append) -> dict[str, Any]:
+    return {"run_id": item.run_id, "tenant": item.tenant}
 
 
 def _change_row(item: Append) -> dict[str, Any]:

@@ -288,9 +288,9 @@ class Append:
 
     `inbox_seen` is the last message from outside that these events take account of; a change of
     status is refused while there is a later one. `withdrawn` are questions that nobody asks any
-    more, although the run goes on: they are refused then, too, since it may be an answer. `told_of`
-    are the runs of which `summaries` tell: if what was said in one of them is gone by then, nothing
-    is told.
+    more, although the run goes on: they are refused then, too, since it may be an answer. So are
+    events with which the run `skips` a call that its client was to answer. `told_of` are the runs
+    of which `summaries` tell: if what was said in one of them is gone by then, nothing is told.
     """
 
     run_id: str
@@ -307,9 +307,15 @@ class Append:
     usage: tuple[UsageRow, ...] = ()
     approvals: tuple[NewApproval, ...] = ()
     withdrawn: tuple[str, ...] = ()
+    skips: bool = False
     artifacts: tuple[NewArtifact, ...] = ()
     summaries: tuple[NewSummary, ...] = ()
     told_of: tuple[str, ...] = ()
+
+    @property
+    def asks_inbox(self) -> bool:
+        """Say whether it is refused while there is a message that was not read yet."""
+        return self.change is not None or bool(self.withdrawn) or self.skips
 
 
 CHILD_LETTER = "child_run"
