@@ -59,8 +59,10 @@ from milepost.store.idempotency import Asked
 from milepost.store.policies import PolicyRow
 from milepost.store.rates import Counting, Tally
 from milepost.store.records import (
+    AuditRow,
     Claim,
     Entry,
+    Fork,
     IfActive,
     InboxMovedError,
     NewApproval,
@@ -915,6 +917,26 @@ async def test_a_session_is_erased_or_gets_another_run_but_not_both(
         if not erased:
             assert raced.one.code == "session_busy", raced
             assert await status(store, raced.subject.id) == "queued", raced
+
+
+async def test_a_session_is_erased_or_gets_another_run_beside_a_fork_without_a_knot(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[list[NewRun]]:
+        run = a_run()
+        await store.append(a_finish(await held(store, run)))
+        act = AuditRow(an_id("aud"), TENANT, "key_1", "run.forked", run.id, "{}", NOW_MS)
+        fork = a_run(fork=Fork(run.id, 3, an_entry("run.forked"), act))
+        group = [behind(run), fork]
+        return Contest(group, sessions.delete(TENANT, run.session_id), new_runs.create(group))
+
+    async for raced in every_order(prepare):
+        erased = not isinstance(raced.one, Exception)
+        assert [isinstance(each, NotFoundError) for each in raced.other] == [erased] * 2, raced
+        if not erased:
+            assert raced.one.code == "session_busy", raced
+            for run in raced.subject:
+                assert await status(store, run.id) == "queued", raced
 
 
 async def test_a_session_is_erased_or_forked_but_not_both(

@@ -186,6 +186,7 @@ def create(
         fresh = yield from _admit(fresh, outcomes, queue_max, alone=len(wanted) == 1)
     joined = [run for run in fresh if not run.session_is_new]
     places = (yield from _join(joined, outcomes)) if joined else {}
+    yield from _hold_sources([run for run in fresh if run.fork], outcomes)
     accepted = [run for run in fresh if run.id not in outcomes]
     if any(run.if_active for run in accepted):
         accepted = yield from _arrive(accepted, outcomes)
@@ -239,8 +240,8 @@ def _admit(
 ) -> Work[list[NewRun]]:
     """Refuse runs whose agent is no longer as remembered, and all that the queue cannot hold.
 
-    Nothing is taken for a user who is being erased, nor of a run that is gone. Return the others,
-    each with the user for whom it is.
+    Nothing is taken for a user who is being erased. Return the others, each with the user for whom
+    it is.
     """
     calls = _looks(fresh, queue_max)
     if not calls:
@@ -265,8 +266,6 @@ def _looks(fresh: Sequence[NewRun], queue_max: int | None) -> dict[str, Call]:
         calls["agents"] = _AGENTS(remembered=rows_of_ids(remembered))
     if users := {(run.tenant, run.user) for run in fresh if run.user is not None}:
         calls["together"], calls["erased"] = erasures.looking_for(users)
-    if sources := {run.fork.run_id for run in fresh if run.fork}:
-        calls["sources"] = _HOLD_SOURCES(sources=rows_of_ids(sources))
     if followed := {run.session_id for run in fresh if _follows(run)}:
         calls["owners"] = _OWNERS(followed=rows_of_ids(followed))
     if queue_max is not None:
@@ -312,8 +311,6 @@ def _refusal(run: NewRun, answers: Mapping[str, Rows]) -> Exception | None:
         )
     if run.user is not None and (run.tenant, run.user) in answers["erased"]:
         return erasures.refused(run.user)
-    if run.fork and (run.fork.run_id, run.tenant) not in answers["sources"]:
-        return run_not_found(run.fork.run_id)
     return None
 
 
@@ -348,6 +345,20 @@ def _join(
         elif run.session_id in archived:
             outcomes[run.id] = _session_archived(run.session_id)
     return places
+
+
+def _hold_sources(forks: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
+    """Refuse forks of runs that are gone; the others stay until the end of the transaction.
+
+    Behind the locks of the sessions that others of the group join, as everywhere.
+    """
+    sources = {run.id: (run.fork.run_id, run.tenant) for run in forks if run.fork}
+    if not sources:
+        return
+    there = yield _HOLD_SOURCES(sources=rows_of_ids({source for source, _ in sources.values()}))
+    for run_id, source in sources.items():
+        if source not in there:
+            outcomes[run_id] = run_not_found(source[0])
 
 
 def _not_joinable(session_id: str) -> NotFoundError:
