@@ -128,6 +128,27 @@ async def orders(url: str, prepare: Callable[[], Awaitable[Contest[S]]]) -> Asyn
                 break
 
 
+def together(url: str, holding: Work[Any], *works: Work[Any]) -> list[Any]:
+    """Have works come one after the other to locks that `holding` has; return their outcomes.
+
+    Each stands at its first lock that another one has when the next comes, and all go on at once.
+    """
+    with (
+        contextlib.ExitStack() as opened,
+        psycopg.connect(url, autocommit=True) as observer,
+        ThreadPoolExecutor(len(works)) as threads,
+    ):
+        holder, *others = (opened.enter_context(_stepper(url, each)) for each in (holding, *works))
+        while not holder.ended:
+            holder.step()
+        running = []
+        for other in others:
+            running.append(threads.submit(other.conclude))
+            _await_ended_or_blocked(observer, other.pid, running[-1])
+        holder.conclude()
+        return [each.result(WAIT_MAX_S) for each in running]
+
+
 def _race(
     url: str,
     begins: Work[Any],

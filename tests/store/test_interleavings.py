@@ -109,7 +109,7 @@ from tests.store.making import (
     types,
     waiting,
 )
-from tests.store.stepper import Contest, Raced, S, orders
+from tests.store.stepper import Contest, Raced, S, orders, together
 
 LETTER = runs.Letter("approval", "{}", "approval", NOW_MS)
 CAT = runs.Letter(
@@ -572,6 +572,42 @@ async def test_a_decision_and_a_withdrawal_do_not_both_count(
         decided = not isinstance(raced.one, Exception)
         assert row.status == ("approved" if decided else "withdrawn"), raced
         assert len(await letters(store, row.run_id)) == 1, raced
+
+
+async def test_decisions_in_one_go_and_a_group_that_lets_their_runs_go_make_no_knot(
+    store: Store, postgres_address: PostgresAddress
+) -> None:
+    workers = [await a_worker(store) for _ in range(3)]
+    held_ones, ids = [], []
+    for worker in reversed(workers):  # Neither in the order of the runs.
+        await queued(store)
+        (claim,) = await claims(store, worker)
+        question = an_approval(claim)
+        await store.append(an_append(claim, approvals=(question,)))
+        held_ones.append(claim)
+        ids.append(question.id)
+    first, middle, last = held_ones
+    group = log.append([a_finish(claim, head=claim.head + 1) for claim in (last, first)])
+
+    decided, appended = together(
+        postgres_address.url,
+        runs.deliver(TENANT, middle.run_id, LETTER),
+        approving_all(ids),
+        group,
+    )
+
+    assert [each.approval.status for each in decided] == ["approved"] * 3
+    assert isinstance(appended, log.GroupSplitError)
+
+
+def approving_all(approval_ids: Sequence[str]) -> Work[list[approvals.Decided]]:
+    """Say yes to several questions in one go."""
+    yield from approvals.lock_runs_of(TENANT, approval_ids)
+    yes = Decision("approve", "ann")
+    decided: list[approvals.Decided] = []
+    for each in approval_ids:
+        decided += [(yield from approvals.decide(TENANT, each, yes, NOW_MS))]
+    return decided
 
 
 async def test_two_votes_make_one_decision(store: Store, every_order: Orders) -> None:

@@ -305,8 +305,8 @@ def _calls(appends: Sequence[Append]) -> dict[str, Call]:
     if ending:
         calls["lock"] = LOCK_SESSIONS(ending=rows_of(ending))
         calls["turn"] = TURN_SESSIONS(ending=rows_of(ending))
-    if skipping := [item for item in appends if item.skips]:
-        calls["hold"] = _HOLD(held=rows_of(map(_held_row, skipping)))
+    if held := _held_rows(appends):
+        calls["hold"] = _HOLD(held=rows_of(held))
     if changes := [_change_row(item) for item in appends if item.change]:
         calls["change"] = _CHANGE(changes=rows_of(changes))
     calls["insert"] = _INSERT(batch=rows_of(_event_rows(appends)))
@@ -380,8 +380,16 @@ def _event_rows(appends: Sequence[Append]) -> Iterable[dict[str, Any]]:
     )
 
 
-def _held_row(item: Append) -> dict[str, Any]:
-    return {"run_id": item.run_id, "tenant": item.tenant}
+def _held_rows(appends: Sequence[Append]) -> list[dict[str, Any]]:
+    """Return the runs to be locked before anything is done: several at once, and in their order.
+
+    Who decides on questions of several runs locks these in the same. One that is changed alone is
+    locked by its change.
+    """
+    held = [item for item in appends if item.skips or item.change]
+    if len(held) == 1 and not held[0].skips:
+        return []
+    return [{"run_id": item.run_id, "tenant": item.tenant} for item in held]
 
 
 def _change_row(item: Append) -> dict[str, Any]:
