@@ -360,6 +360,27 @@ async def test_a_claim_whose_answer_was_lost_is_driven(shop: Workshop, absences:
         assert of(await shop.log(run.id), RunResumed) == []
 
 
+@pytest.mark.usefixtures("agent")
+async def test_a_claim_whose_answer_was_lost_is_given_back_by_a_worker_that_leaves(
+    shop: Workshop,
+) -> None:
+    """It has crashed nobody: who swept it would count that against it."""
+    line = over_a_line(shop)
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        line.breaks, line.absences_after = 1, 1
+        async with working(shop, shop.means([]), poll_s=0.1) as worker:
+            await asyncio.wait_for(line.back.wait(), TIMEOUT_S)
+            worker.drain()
+
+    await shop.store.write(queue.dismiss(worker.id))
+    await shop.store.write(queue.sweep())
+    row = await shop.row(run.id)
+    assert (row.status, row.epoch, await shop.store.read(crashed(run.id))) == ("queued", 1, 0)
+    await shop.claim()
+    assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["outage"]
+
+
 @pytest.mark.parametrize("within", [False, True])
 async def test_an_outage_takes_no_result_from_a_tool(shop: Workshop, *, within: bool) -> None:
     """Whether it is over before the tool is, which is when the inbox is looked at, or lasts on."""

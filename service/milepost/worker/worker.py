@@ -117,6 +117,9 @@ class Worker:
                         task.add_done_callback(self._freed)
                     if not (taken.claims and taken.left_some):
                         await self._rest(woken)
+                if self._unanswered is not None:
+                    # Left for the sweep, it would count as having crashed its worker.
+                    await self._give_back_strays()
 
     def drain(self) -> None:
         """Claim no more, and hand back what is being driven."""
@@ -216,6 +219,9 @@ class Worker:
         if self._unanswered is not None or now_s < self._strays_due_s:
             return
         self._strays_due_s = now_s + self._strays_s
+        await self._give_back_strays()
+
+    async def _give_back_strays(self) -> None:
         driven = {(each.claim.run_id, each.claim.epoch) for each in self._driving.values()}
         store = self._ports.store
         try:
