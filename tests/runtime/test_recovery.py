@@ -113,6 +113,57 @@ async def test_a_call_that_ends_the_drive_loses_no_result_that_came_with_it(shop
     assert completed.result == "acted"
 
 
+async def test_nothing_is_written_down_as_begun_by_a_drive_that_is_over(shop: Workshop) -> None:
+    """It would be lost to whoever goes on, although nobody has made the call."""
+    finished = asyncio.Event()
+    paid = []
+
+    @tool(inject={"_": finished.wait}, effect="read")
+    async def late(_: bool) -> None:
+        """Begin when the lease is late."""
+
+    @tool(effect="read")
+    async def listen(context: ToolContext) -> None:
+        """Listen, and tell of it."""
+        if context.attempt == 1:
+            context.emit("listening")
+            shop.lease.lapsed = True
+            finished.set()
+            await asyncio.Event().wait()
+
+    @tool
+    async def pay(context: ToolContext) -> None:
+        """Pay."""
+        paid.append(context.attempt)
+
+    @rail(name="looking")
+    async def looking(_: Subject) -> None:
+        await finished.wait()
+
+    @rail(name="slow")
+    async def slow(_: Subject) -> None:
+        for _turn in range(50):  # until one call is over, and another has been looked at
+            await asyncio.sleep(0)
+        shop.lease.lapsed = False
+
+    guardrails = Guardrails(
+        tool_arguments=(PythonRail(name="looking", tools=("pay",)),),
+        tool_results=(PythonRail(name="slow", tools=("listen",)),),
+    )
+    tools = (late, listen, pay)
+    agent = shop.agent(*tools, guardrails=guardrails)
+    run = await shop.queue()
+    model = [calling(("late", {}), ("listen", {}), ("pay", {})), saying("Done.")]
+    means = shop.means(model, *tools, rails={"looking": looking, "slow": slow})
+
+    with pytest.raises(FencedError):
+        await asyncio.wait_for((await shop.driving(await shop.claim(), agent, means)).run(), 9)
+    await asyncio.wait_for((await shop.driving(await shop.take_over(), agent, means)).run(), 9)
+
+    assert of(await shop.log(run.id), ToolCallFailed) == []
+    assert paid == [1]
+
+
 async def test_a_message_that_a_dead_worker_had_begun_is_aborted_and_begun_anew(
     shop: Workshop,
 ) -> None:

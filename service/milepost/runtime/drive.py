@@ -203,13 +203,14 @@ class Drive:
         """Write what happened and what follows from it; say whether the run was let go."""
         if self._draining:
             return await self._hand_back(happened)
+        if self._broken:
+            await self._keep(happened)
+            raise self._broken
         settlement = await self._commit(happened)
         if settlement.leaves:
             if settlement.change and settlement.change.ends and self._means.children:
                 await self._means.children.part(self._journal.claim, self._journal.state)
             return True
-        if self._broken:
-            raise self._broken
         base = self._journal.head - len(settlement.happened)
         if settlement.calls:
             await self._await_lease()
@@ -229,6 +230,12 @@ class Drive:
                 await asyncio.sleep(LEASE_PAUSE_S)
             else:
                 return
+
+    async def _keep(self, happened: list[Stamped]) -> None:
+        """Write what happened, and nothing that follows: this drive begins none of it any more."""
+        async with self._journal.lock:
+            if happened:
+                await self._journal.append(happened, state=folded(self._journal.state, happened))
 
     async def _commit(self, happened: list[Stamped]) -> Settlement:
         """Write an iteration, once no tool of the run writes in a transaction of its own."""
