@@ -7,18 +7,21 @@ from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy import update
 
 from milepost.core.codec import decode, encode
 from milepost.core.errors import OverloadedError
 from milepost.core.events import InputMessage, RunQueued, RunWaiting
 from milepost.live.frames import Frame
 from milepost.live.hub import BATCHES_BELL, QUEUE_BELL, batch_bell
-from milepost.store import batch_turns, batches, queue, runs
+from milepost.store import batch_turns, batches, queue, runs, schema
 from milepost.store.batch_turns import Item
 from milepost.store.batches import BatchRow
 from milepost.store.records import Change, Claim, Entry, Page, RunFilter
 from milepost.store.runs import RunRow
 from milepost.store.store import Store
+from milepost.store.work import Statement, Work
+from milepost.worker import pump as pump_module
 from milepost.worker.pump import BEGIN_MAX, Pump, run_of
 from tests.runtime.workshop import TIMEOUT_S, Workshop
 from tests.store.conftest import serving
@@ -255,6 +258,31 @@ async def test_runs_of_a_cancelled_batch_are_ended_or_told_to_stop(
     assert sorted(by_id.values()) == ["cancelled", "cancelled", "running"]
     assert by_id[working.run_id] == "running"
     assert [orjson.loads(letter.data) for letter in letters] == [{"by": "ann", "reason": "enough"}]
+
+
+async def test_a_run_that_cannot_be_stopped_hides_none_of_its_batch(
+    shop: Workshop, pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pump_module, "STOP_MAX", 1)
+    row = await kept(shop, 2, concurrency=1)
+    await pump.tend()
+    (stuck,) = await claims(shop.store, await a_worker(shop.store))
+    await park(shop, stuck)
+    await shop.store.write(unreadable(stuck.run_id))
+    await pump.tend()
+    await shop.store.write(batches.cancel(TENANT, row.id, by="ann", reason=None, now_ms=1))
+
+    async with asyncio.timeout(TIMEOUT_S):
+        while "cancelled" not in {run.status for run in await made(shop)}:
+            await pump.tend()
+
+    assert (await shop.row(stuck.run_id)).status == "waiting"
+
+
+def unreadable(run_id: str) -> Work[None]:
+    """Spoil the run's log: it can be neither driven nor ended."""
+    log = schema.events.c
+    yield Statement(update(schema.events).where(log.run_id == run_id).values(data="not JSON"))()
 
 
 async def test_a_run_has_what_the_batch_and_the_item_say(shop: Workshop) -> None:

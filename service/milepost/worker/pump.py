@@ -103,7 +103,8 @@ class Pump:
             ports.hub.ring(QUEUE_BELL)
         if turn.changed:
             ports.hub.ring(batch_bell(row.id))
-        for run_id in turn.untold[:STOP_MAX]:
+        # Any of them: one that cannot be stopped stays among them, and hides no other for good.
+        for run_id in random.sample(turn.untold, min(STOP_MAX, len(turn.untold))):
             by, reason = turn.row.cancelled_by or "", turn.row.cancel_reason
             wanted = Cancellation(row.tenant, run_id, by, reason)
             await take_turn(cancel_run(ports, wanted), False, self._log)
