@@ -423,8 +423,27 @@ async def test_what_a_person_says_it_brought_is_withheld_where_no_worker_has_rea
     row = await shop.row(run_id)
     await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
 
-    [decided] = of(await shop.log(run_id), ApprovalDecided)
-    assert (decided.decision, "withheld" in f"{decided.result}") == ("happened", True)
+    log = await shop.log(run_id)
+    assert [each.decision for each in of(log, ApprovalDecided)] == ["happened"]
+    brought = [each.result for each in log if isinstance(each, ApprovalDecided | ToolCallCompleted)]
+    assert ["withheld" in f"{result}" for result in brought] == [True, True]
+
+
+async def test_what_a_person_says_it_brought_is_its_result_where_no_worker_has_read_it_at_the_end(
+    shop: Workshop,
+) -> None:
+    till = Till(on_unknown="ask")
+    run_id = await till.cut_off(shop)
+    asked = await asked_about(shop, till)
+    await say(shop, asked, "happened", result="paid 5")
+
+    row = await shop.row(run_id)
+    await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
+
+    log = await shop.log(run_id)
+    assert [each.result for each in of(log, ToolCallCompleted)] == ["paid 5"]
+    assert of(log, ToolCallFailed) == []
+    assert [(each.stopped, each.work) for each in of(log, RunCancelled)] == [((), ())]
 
 
 async def test_a_person_says_that_it_did_not_happen_and_it_is_made_once_more(

@@ -10,11 +10,13 @@ import orjson
 from milepost.core.codec import encode
 from milepost.core.errors import MilepostError
 from milepost.core.events import (
+    ApprovalDecided,
     Event,
     MessageAborted,
     MessageStarted,
     RunCancelled,
     Terminal,
+    ToolCallCompleted,
 )
 from milepost.core.spans import Span
 from milepost.core.state import State, evolve, fold
@@ -115,7 +117,10 @@ def _found(row: RunRow) -> Work[tuple[list[LogEntry], int, list[InboxMessage]]]:
 def _came(state: State, letters: Sequence[InboxMessage]) -> list[Event]:
     came: list[Event] = []
     for letter in letters:
-        came += events_of([letter], reduce(evolve, came, state))
+        for event in events_of([letter], reduce(evolve, came, state)):
+            came.append(event)
+            if isinstance(event, ApprovalDecided) and event.decision == "happened":
+                came.append(ToolCallCompleted(event.call_id, event.result, 0))
     return came
 
 
