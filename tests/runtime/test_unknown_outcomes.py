@@ -28,7 +28,9 @@ from milepost.core.repetition import OnUnknown
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.ending import end_run
-from milepost.store import agents, grants
+from milepost.runtime.forking import forking
+from milepost.runtime.logged import logged
+from milepost.store import agents, grants, log
 from milepost.store.approvals import ApprovalRow
 from milepost.store.grants import GrantRow
 from milepost.tools import Absent, Found, ToolContext, Unknown, tool
@@ -386,6 +388,20 @@ async def test_what_a_person_says_that_a_call_has_brought_ends_the_run_where_its
 
     [ended] = of(await shop.log(run_id), RunCompleted)
     assert (ended.output.text, ended.finish_reason) == ("paid 5", "terminal")
+
+
+async def test_a_fork_at_what_a_person_says_has_what_that_came_to(shop: Workshop) -> None:
+    """The decision and the result are one thing: behind the first the second is there, too."""
+    till = Till(on_unknown="ask", terminal=True)
+    run_id = await till.cut_off(shop)
+    asked = await asked_about(shop, till)
+    await say(shop, asked, "happened", result="paid 5")
+    await shop.go_on([], till.pay)
+
+    past = logged(await shop.store.read(log.read_all(TENANT, run_id)))
+    [seq] = [each.seq for each in past if isinstance(each.event, ApprovalDecided)]
+    [paid] = forking(past, run_id, seq).forked.calls
+    assert (paid.status, paid.content, paid.terminal) == ("done", "paid 5", True)
 
 
 async def test_what_a_person_says_it_brought_passes_the_rails_as_any_result(

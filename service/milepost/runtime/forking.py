@@ -13,6 +13,7 @@ from milepost.core.canonical import call_digest
 from milepost.core.decide import ROUTED
 from milepost.core.errors import ConflictError
 from milepost.core.events import (
+    ApprovalDecided,
     ApprovalWithdrawn,
     Event,
     ForkedCall,
@@ -29,6 +30,7 @@ from milepost.core.events import (
     StepCompleted,
     StepStarted,
     Terminal,
+    ToolCallCompleted,
     ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
@@ -108,15 +110,27 @@ def forking(
 def _end(log: Sequence[Logged], at_seq: int, *, adds: bool) -> int:
     """Return how many of the log's events the fork goes on from.
 
-    A message is there with all of its calls or not at all, and a fork is one from its second event
-    on. Where nothing is added, a run that has ended goes on as if it had not.
+    A message is there with all of its calls or not at all, what people say that a call has brought
+    with what that came to, and a fork is one from its second event on. Where nothing is added, a
+    run that has ended goes on as if it had not.
     """
     end = bisect_right(log, at_seq, key=lambda each: each.seq)
     end = max(end, sum(isinstance(each.event, RunForked) for each in log[:2]) + 1)
     begin, whole = _reply_around(log, end)
     if begin < end < whole:
         return begin
+    if end < len(log) and _is_brought(log[end - 1].event, log[end].event):
+        end += 1
     return end if adds else min(end, _ending(log))
+
+
+def _is_brought(said: Event, event: Event) -> bool:
+    """Say whether the event is what came of a call of which people `said` that it had happened."""
+    match said, event:
+        case ApprovalDecided(call_id=call_id, decision="happened"), ToolCallCompleted():
+            return event.call_id == call_id
+        case _:
+            return False
 
 
 def _reply_around(log: Sequence[Logged], end: int) -> tuple[int, int]:
