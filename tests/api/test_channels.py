@@ -729,3 +729,21 @@ async def test_what_a_child_run_asks_for_is_asked_in_the_chat(chat: Chat) -> Non
     assert shown["pending"]["preview"] == "charge(order='A1')"
     assert (confirmed["outcome"], confirmed["run_id"]) == ("confirmed", shown["run_id"])
     assert chat.done == ["charged A1"]
+
+
+async def test_a_vote_on_what_a_child_run_asks_that_others_must_follow_is_answered_at_once(
+    chat: Chat,
+) -> None:
+    """The run that it was started by waits on, and tells of nothing."""
+    lead = {"name": "lead", "model": "openai/directed", "tools": ["agent:strict"]}
+    await made(chat.client, "/v1/agents", asking(required=2))
+    await made(chat.client, "/v1/agents", lead)
+    told = {"input": 'call charge {"order": "A1"}'}
+    shown = await chat.say(f"call agent:strict {json.dumps(told)}", agent="lead")
+    chat.wait_s = 120  # Far more than the client has.
+
+    voted = await chat.say("yes")
+
+    assert (voted["outcome"], voted["run_id"]) == ("confirmed", shown["run_id"])
+    assert voted["pending"]["id"] == shown["pending"]["id"]
+    assert chat.done == []

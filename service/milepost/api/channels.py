@@ -256,8 +256,9 @@ class Channels:
         """
         ports, after, within_s = self._ports, done.after_seq, float(waits_s)
         until = time.monotonic() + waits_s
-        if not _is_under_way(await ports.store.read(runs.find(scope.tenant, run_id))):
-            return  # It waits for others, too: this one's yes has not moved it.
+        row = await ports.store.read(runs.find(scope.tenant, run_id))
+        if row.status == "waiting" and await self._waits_for_others(scope, row, done):
+            return
         while (left_s := until - time.monotonic()) > 0:
             await await_run(
                 ports,
@@ -273,6 +274,13 @@ class Channels:
             if (await self._standing(scope, row.session_id)).first:
                 return
             after, within_s = await ports.store.read(log.head(scope.tenant, run_id)), LOOK_S
+
+    async def _waits_for_others(self, scope: ScopeKey, row: RunRow, done: Delivery) -> bool:
+        """Say whether a waiting run waits on: this one's yes has moved neither it nor its child."""
+        if not _is_under_way(row):
+            return True
+        waits = await self._standing(scope, row.session_id)
+        return done.pending_id in {each.id for each in waits.actions}
 
     async def _standing(self, scope: ScopeKey, session_id: str) -> Standing:
         return await self._ports.store.read(standing(scope, session_id))
