@@ -17,7 +17,7 @@ from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Ids
 from milepost.runtime.journal import Ports, no_export
 from milepost.store import retention, schema
-from milepost.store.blobs import DirectoryBlobs
+from milepost.store.blobs import Blobs, DirectoryBlobs
 from milepost.store.records import Change, Claim, Entry, NewRun
 from milepost.store.retention import Rules
 from milepost.store.store import Store
@@ -65,10 +65,15 @@ def _redue(due_ms: int) -> Work[None]:
 
 
 def household(
-    store: Store, folder: Path, *, kept_max_ms: int | None = None, now_ms: int = NOW_MS
+    store: Store,
+    folder: Path,
+    *,
+    kept_max_ms: int | None = None,
+    now_ms: int = NOW_MS,
+    blobs: Blobs | None = None,
 ) -> Household:
     """Return such a house."""
-    shelf = Shelf(store, DirectoryBlobs(folder))
+    shelf = Shelf(store, blobs or DirectoryBlobs(folder))
     ports = Ports(store, Hub(), lambda: now_ms, Ids(), Metrics(), shelf, no_export)
     cache = InProcessCache()
     return Household(

@@ -22,6 +22,7 @@ from milepost.store import (
 )
 from milepost.store.blobs import DirectoryBlobs
 from milepost.store.engine import DatabaseUnavailableError
+from milepost.store.new_runs import Created
 from milepost.store.records import Change
 from milepost.store.removals import Removed, remove_runs
 from milepost.store.retention import RetentionRow, Rules
@@ -673,6 +674,35 @@ async def test_a_content_goes_whatever_is_left_of_others_and_takes_none_of_them_
     assert await house.left(contents, session_id=first.session_id, sha256=other_sha256) == 1
     assert await house.left(contents, session_id=elsewhere.session_id) == 1
     assert await house.left(contents, tenant="globex") == 1
+    assert await house.left(schema.leftovers) == 0
+
+
+async def test_nobody_begins_in_a_session_while_a_file_of_it_is_removed(
+    store: Store, tmp_path: Path
+) -> None:
+    """A run that left the same content would find it kept, and lose it."""
+    first = a_run_of(OLD_MS)
+    begins: list[asyncio.Task[Created]] = []
+    began_meanwhile: list[bool] = []
+
+    class Removing(DirectoryBlobs):
+        async def remove(self, tenant: str, session_id: str, sha256: str) -> None:
+            next_one = asyncio.create_task(store.create(behind(first, id=a_run_of(NEW_MS).id)))
+            began_meanwhile.append(bool((await asyncio.wait({next_one}, timeout=0.2))[0]))
+            begins.append(next_one)
+            await super().remove(tenant, session_id, sha256)
+
+    house = household(store, tmp_path, blobs=Removing(tmp_path))
+    left = (an_artifact(first.session_id),)
+    change = Change("completed", outcome="{}", ended_ms=OLD_MS)
+    await store.append(a_finish(await held(store, first), change=change, artifacts=left))
+    await house.rule(artifacts_ms=30 * DAY_MS)
+
+    await house.keeper.keep()
+    await house.eraser.tidy()
+
+    assert began_meanwhile == [False]
+    assert [(await each).status for each in begins] == ["queued"]
     assert await house.left(schema.leftovers) == 0
 
 

@@ -220,7 +220,7 @@ def give_up_content(left: Leftover) -> Work[Removal]:
     """Erase a content from the database unless it is needed; say what is to become of its file.
 
     A run that is active may be about to refer to it: then it is for later. The session's lock keeps
-    another one from becoming active meanwhile.
+    another one from becoming active meanwhile: the file is to be removed before that is let go.
     """
     named = left.named()
     locked = yield _LOCK(tenant=left.tenant, session_id=left.session_id)

@@ -28,6 +28,7 @@ FORGET_S = 5.0
 STEPS_MAX = 1_000
 TIDIES_MAX = 100
 LATER_MS = 60_000
+REMOVAL_S = 5.0
 
 BY = "erasure"
 
@@ -124,10 +125,20 @@ class Eraser:
                 await self._ports.shelf.clear(left.tenant, left.session_id)
                 return True
             case sha256:
-                verdict = await self._ports.store.write(leftovers.give_up_content(left))
-                if verdict == "remove":
-                    await self._ports.shelf.remove(left.tenant, left.session_id, sha256)
-                return verdict != "later"
+                return await self._content_removed(left, sha256)
+
+    async def _content_removed(self, left: Leftover, sha256: str) -> bool:
+        """Remove a content unless it is needed; say whether nothing has to be done any more.
+
+        Its file goes before the session's lock is let go: a run that began in between, and left the
+        same content, would find it there.
+        """
+        async with self._ports.store.transaction(REMOVAL_S) as opened:
+            verdict = await opened.work(leftovers.give_up_content(left))
+            if verdict == "remove":
+                await self._ports.shelf.remove(left.tenant, left.session_id, sha256)
+            await opened.commit()
+        return verdict != "later"
 
     async def _repeat(self, turn: Callable[[], Awaitable[object]], every_s: float) -> None:
         while True:
