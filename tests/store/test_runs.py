@@ -36,6 +36,7 @@ from tests.store.making import (
 )
 
 LATER_MS = 4 * NOW_MS
+HOUR_MS = 3_600_000
 
 
 def a_letter(why: str = "approval", **changes: Any) -> runs.Letter:
@@ -161,8 +162,8 @@ async def test_a_letter_from_another_tenant_does_not_arrive(store: Store) -> Non
 
 async def test_asking_again_to_cancel_gives_the_worker_no_more_time(store: Store) -> None:
     claim = await held(store)
-    first = a_letter("cancel", now_ms=100, cancel_grace_ms=10)
-    again = a_letter("cancel", now_ms=109, cancel_grace_ms=10)
+    first = a_letter("cancel", now_ms=100, cancel_grace_ms=0)
+    again = a_letter("cancel", now_ms=109, cancel_grace_ms=HOUR_MS)
 
     await store.write(runs.deliver(TENANT, claim.run_id, first))
     await store.write(runs.deliver(TENANT, claim.run_id, again))
@@ -174,7 +175,7 @@ async def test_asking_again_to_cancel_gives_the_worker_no_more_time(store: Store
 async def test_other_letters_leave_the_time_of_a_cancel_alone(store: Store) -> None:
     claim = await held(store, a_run(deadline_ms=LATER_MS))
     await store.write(
-        runs.deliver(TENANT, claim.run_id, a_letter("cancel", now_ms=100, cancel_grace_ms=10))
+        runs.deliver(TENANT, claim.run_id, a_letter("cancel", now_ms=100, cancel_grace_ms=0))
     )
 
     await store.write(runs.deliver(TENANT, claim.run_id, a_letter()))

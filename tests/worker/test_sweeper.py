@@ -41,6 +41,9 @@ class Lease:
         self.pulses += 1
 
 
+HOUR_MS = 3_600_000
+
+
 @pytest.fixture
 def sweeper(shop: Workshop) -> Sweeper:
     return Sweeper(shop.ports, Lease())
@@ -239,15 +242,17 @@ async def test_an_approval_that_nobody_answered_means_no(shop: Workshop, sweeper
     assert (await shop.row(run_id)).status == "completed"
 
 
+@pytest.mark.parametrize("ahead_ms", [0, HOUR_MS], ids=["clocks agree", "who asks is ahead"])
 async def test_a_worker_that_will_not_stop_is_fenced_off_after_its_grace(
-    shop: Workshop, sweeper: Sweeper
+    shop: Workshop, sweeper: Sweeper, ahead_ms: int
 ) -> None:
     model = Held()
     run = await shop.queue()
     driven = await shop.driving(await shop.claim(), shop.agent(), shop.means(model))
     driving = asyncio.create_task(driven.run())
     await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
-    letter = runs.Letter("cancel", '{"by":"ann","reason":"typo"}', "cancel", shop.clock(), 0)
+    asked_ms = shop.clock() + ahead_ms
+    letter = runs.Letter("cancel", '{"by":"ann","reason":"typo"}', "cancel", asked_ms, 0)
     await shop.store.write(runs.deliver(TENANT, run.id, letter))
 
     with shop.hub.bell(inbox_bell(run.id)) as rung:
@@ -264,12 +269,14 @@ async def test_a_worker_that_will_not_stop_is_fenced_off_after_its_grace(
     assert await shop.log(run.id) == log
 
 
+@pytest.mark.parametrize("behind_ms", [0, HOUR_MS], ids=["clocks agree", "who asks is behind"])
 async def test_a_cancellation_within_its_grace_is_left_to_the_worker(
-    shop: Workshop, sweeper: Sweeper
+    shop: Workshop, sweeper: Sweeper, behind_ms: int
 ) -> None:
     run = await shop.queue()
     await shop.claim()
-    letter = runs.Letter("cancel", '{"by":"ann","reason":null}', "cancel", shop.clock(), 10_000)
+    asked_ms = shop.clock() - behind_ms
+    letter = runs.Letter("cancel", '{"by":"ann","reason":null}', "cancel", asked_ms, 10_000)
     await shop.store.write(runs.deliver(TENANT, run.id, letter))
 
     await sweeper.tick()

@@ -49,7 +49,7 @@ _TELL = Statement(
         cancel_ms=func.coalesce(_R.cancel_ms, number("now_ms")),
         wake_at_ms=case(
             ((_R.status == word("blocked")) | _R.cancel_ms.is_not(None), _R.wake_at_ms),
-            else_=number("now_ms") + lines.GRACE_MS,
+            else_=now_ms() + lines.GRACE_MS,
         ),
         rolled_back_by=func.coalesce(_R.rolled_back_by, text("rolled_back_by")),
     )

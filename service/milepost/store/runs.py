@@ -159,7 +159,7 @@ _DELIVER = Statement(
         cancel_ms=func.coalesce(_R.cancel_ms, number("cancel_ms")),
         # Asking twice gives the worker no more time.
         wake_at_ms=case(
-            (_R.cancel_ms.is_(None), func.coalesce(number("wake_at_ms"), _R.wake_at_ms)),
+            (_R.cancel_ms.is_(None), func.coalesce(now_ms() + number("grace_ms"), _R.wake_at_ms)),
             else_=_R.wake_at_ms,
         ),
     )
@@ -200,7 +200,7 @@ def deliver(tenant: str, run_id: str, letter: Letter) -> Work[str | None]:
         why=letter.why,
         now_ms=letter.now_ms,
         cancel_ms=letter.now_ms if cancels else None,
-        wake_at_ms=letter.now_ms + (letter.cancel_grace_ms or 0) if cancels else None,
+        grace_ms=letter.cancel_grace_ms,
     )
     if not moved:
         return None
@@ -327,10 +327,15 @@ class StaleError(ConflictError):
 
 
 _seen = rows("seen", "id")
+_now = number("now_ms")
+# Alone, for the index: what is due by either clock.
+_later_clock = select(case((now_ms() > _now, now_ms()), else_=_now)).scalar_subquery()
 _DUE = Statement(
     select(*COLUMNS)
     .where(
-        _R.wake_at_ms <= number("now_ms"),
+        _R.wake_at_ms <= _later_clock,
+        # How long a worker has to stop a run is told by the clock that said from when on.
+        _R.wake_at_ms <= case((_R.cancel_ms.is_not(None), now_ms()), else_=_now),
         _R.status.not_in(words(schema.ENDED)),
         # Who drives a run ends it at its deadline; it would only stand before the others here.
         or_(_R.status != word("running"), _R.cancel_ms.is_not(None)),
@@ -355,7 +360,8 @@ _PROMOTE_SCHEDULED = Statement(
 def due(now_ms: int, limit: int, seen: Iterable[str] = ()) -> Work[list[RunRow]]:
     """Return runs for which a time has come: to start, to expire, or to be cancelled by force.
 
-    But for those that were `seen`: one that nothing can be done with stays due.
+    But for those that were `seen`: one that nothing can be done with stays due. `now_ms` is for
+    starts and deadlines; whether somebody had his time to stop a run, the database's clock says.
     """
     found = yield _DUE(now_ms=now_ms, limit=limit, seen=rows_of_ids(seen))
     return [RunRow(*row) for row in found]
