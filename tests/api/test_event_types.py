@@ -53,3 +53,16 @@ async def test_neither_a_run_s_nor_a_session_s_log_is_read_for_nothing(
             answer = await client.get(f"{path}?types=foo.*", headers=headers)
             assert refusal(answer) == (400, "bad_query"), (path, headers)
         assert (await client.get(f"{path}?types=run.*", headers=AS_JSON)).status_code == 200
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=ten", "deltas=1", "until=ever"])
+async def test_what_says_nothing_of_a_log_is_refused_in_every_form(
+    client: httpx2.AsyncClient, query: str
+) -> None:
+    await made(client, "/v1/agents", an_agent())
+    run = await an_ended_run(client)
+
+    for path in (f"/v1/runs/{run['id']}/events", f"/v1/sessions/{run['session_id']}/events"):
+        for headers in ({}, AS_JSON, {"accept": "application/x-ndjson"}):
+            answer = await client.get(f"{path}?{query}", headers=headers)
+            assert refusal(answer) == (400, "bad_query"), (path, headers)

@@ -185,6 +185,15 @@ async def test_a_call_in_the_background_is_answered_at_once(client: httpx2.Async
     assert ended["output"]["text"] == "42"
 
 
+async def test_a_call_that_cannot_be_waited_for_so_is_not_made(client: httpx2.AsyncClient) -> None:
+    for background in (False, True):
+        said = {**SUM, "background": background}
+        answer = await client.post("/v1/tools/add/call?wait=soon", json=said)
+        assert refusal(answer) == (400, "bad_query")
+
+    assert (await client.get("/v1/runs")).json()["data"] == []
+
+
 async def test_a_tool_that_wants_somebody_to_wait_is_not_run_in_the_background(
     shop: KeyedService,
 ) -> None:

@@ -139,6 +139,9 @@ class Runs:
     async def events(self, request: Request) -> Response:
         """Show the run's log: as a stream, a JSON page, or NDJSON, as `Accept` says."""
         allow(request, "after", "types", "deltas", "partials", "until", "limit")
+        # What does not fit is refused in every form, also in one that it says nothing of.
+        limit = integer(request, "limit", 100, low=1, high=log.READ_MAX)
+        wanted = _selection(request)
         row = await self._found(request)
         cursor = parse_cursor(left_at(request))
         head = await self._ports.store.read(log.head(row.tenant, row.id))
@@ -149,15 +152,15 @@ class Runs:
             )
         media = accepted(request, EVENTS, JSON, LINES)
         if media == JSON:
-            return await self._log_page(request, row, cursor)
+            return await self._log_page(row, cursor, wanted, limit)
         if request.method == "HEAD":
             return headers_of_a_stream(media)
         if media == LINES:
-            lines = self._log_lines(row, cursor, head, _selection(request))
+            lines = self._log_lines(row, cursor, head, wanted)
             return StreamingResponse(lines, media_type=LINES)
         if row.ended_ms is not None and cursor.seq >= head:
             return Response(status_code=204)
-        selection = await self._selected(request, row)
+        selection = await self._selected(wanted, row)
         return self._stream(row.tenant, row.id, cursor, selection).response
 
     async def wait(self, request: Request) -> Response:
@@ -239,7 +242,8 @@ class Runs:
         if body.stream or EVENTS in request.headers.get("accept", ""):
             selection = Selection()
             if flag(request, "partials", default=False):
-                selection = await self._selected(request, await self._find(principal, run_id))
+                row = await self._find(principal, run_id)
+                selection = await self._selected(_selection(request), row)
             answer = self._stream(principal.tenant, run_id, Cursor(), selection, headers)
             if held is not None:
                 answer.release = held.pop_all().close
@@ -256,9 +260,8 @@ class Runs:
         status = 200 if waits_s and row.ended_ms is not None else 202
         return json_response(show_run(row), status, headers)
 
-    async def _selected(self, request: Request, row: RunRow) -> Selection:
+    async def _selected(self, selection: Selection, row: RunRow) -> Selection:
         """Return what of the stream is wanted; only a structured answer has partial values."""
-        selection = _selection(request)
         if selection.partials and not await self._ports.store.read(is_structured(row)):
             return replace(selection, partials=False)
         return selection
@@ -274,9 +277,9 @@ class Runs:
         tail = Tail(self._ports.store, self._ports.hub, tenant, run_id, cursor, selection)
         return TailResponse(tail, self._streams, headers)
 
-    async def _log_page(self, request: Request, row: RunRow, cursor: Cursor) -> Response:
-        limit = integer(request, "limit", 100, low=1, high=log.READ_MAX)
-        selection = _selection(request)
+    async def _log_page(
+        self, row: RunRow, cursor: Cursor, selection: Selection, limit: int
+    ) -> Response:
         found = await self._ports.store.read(
             log.read(row.tenant, row.id, after=cursor.seq, limit=limit + 1)
         )

@@ -40,6 +40,7 @@ class SessionEvents:
     async def events(self, request: Request) -> Response:
         """Show the logs of the session's runs: as a stream, a JSON page, or NDJSON."""
         allow(request, "after", "types", "deltas", "until", "limit")
+        limit = integer(request, "limit", 100, low=1, high=log.READ_MAX)
         principal = caller(request, "runs:read")
         cursor = parse_session_cursor(left_at(request))
         session_id = request.path_params["session_id"]
@@ -49,7 +50,7 @@ class SessionEvents:
         until_idle = choice(request, "until", ("idle",)) == "idle"
         media = accepted(request, EVENTS, JSON, LINES)
         if media == JSON:
-            return await self._page(request, row, start, selection)
+            return await self._page(row, start, selection, limit)
         if request.method == "HEAD":
             return headers_of_a_stream(media)
         if media == LINES:
@@ -102,9 +103,8 @@ class SessionEvents:
         return TailResponse(tail, self._streams).response
 
     async def _page(
-        self, request: Request, row: SessionRow, start: Start, selection: Selection
+        self, row: SessionRow, start: Start, selection: Selection, limit: int
     ) -> Response:
-        limit = integer(request, "limit", 100, low=1, high=log.READ_MAX)
         found: list[tuple[str, Frame]] = []
         async with aclosing(self._frames(row, start)) as frames:
             async for each in frames:

@@ -64,8 +64,9 @@ class ToolCalls:
         """Have the tool called, and show what came of it, or the run if that takes longer."""
         allow(request, "wait")
         tenant = caller(request, "runs:write").tenant
+        waits_s = wait_s(request, WAIT_S)
         body, raw = await read_body(request, ToolCallCreate)
-        waits_s = 0 if body.background else wait_s(request, WAIT_S)
+        waits_s = 0 if body.background else waits_s
         run_id = self._ports.new_id("run")
         try:
             tool = await self._tool(tenant, request.path_params["name"])
