@@ -156,8 +156,9 @@ async def test_memories_are_looked_for_by_words(client: httpx2.AsyncClient) -> N
     assert await listed(client, q='"') == []
     assert await listed(client, q="' OR 1=1 --") == []
     assert await listed(client, q="") == await listed(client, q=" ") == await listed(client)
-    refused = await client.get("/v1/memories?q=tea&after=mem_1")
-    assert refusal(refused) == (400, "one_page")
+    for beyond in ("after=mem_1", "order=asc", "order=desc"):
+        refused = await client.get(f"/v1/memories?q=tea&{beyond}")
+        assert refusal(refused) == (400, "one_page")
 
 
 async def test_a_correction_is_a_new_version_of_exactly_what_was_read(

@@ -170,7 +170,8 @@ class Memories:
         query = (words(request, "q") or "").strip()
         form = accepted(request, JSON, LINES)
         if query:
-            return await self._found_by_words(principal, wanted, query, stretch, form)
+            _require_one_page(request)
+            return await self._found_by_words(principal, wanted, query, stretch.limit, form)
         if form == JSON:
             work = memories.search(principal.tenant, wanted, stretch)
             found = await self._ports.store.read(work)
@@ -251,14 +252,9 @@ class Memories:
         return row
 
     async def _found_by_words(
-        self, principal: Principal, wanted: MemoryFilter, query: str, stretch: Page, form: str
+        self, principal: Principal, wanted: MemoryFilter, query: str, limit: int, form: str
     ) -> Response:
-        if stretch.after is not None:
-            raise InvalidError(
-                "what is found by words has one page; narrow it by scope, owner or kind",
-                code="one_page",
-            )
-        best = await self._like(principal, wanted, query, stretch.limit)
+        best = await self._like(principal, wanted, query, limit)
         shown = [show_memory(row) for row in best]
         if form == LINES:
             return Response(b"".join(map(_line, shown)), media_type=LINES)
@@ -332,6 +328,17 @@ def _require_own(principal: Principal, scope: MemoryScope, owner: str) -> None:
         principal.acting_as(owner)
     elif scope in {"agent", "tenant"} and principal.subject is not None:
         principal.require("users:act_as")
+
+
+def _require_one_page(request: Request) -> None:
+    """Raise `InvalidError` for what only a list in the order of time has."""
+    for name in ("after", "order"):
+        if name in request.query_params:
+            raise InvalidError(
+                f"what is found by words is one page, the best first, and takes no {name}; narrow"
+                " it by scope, owner or kind",
+                code="one_page",
+            )
 
 
 def _unfit(why: str, name: str) -> InvalidError:
