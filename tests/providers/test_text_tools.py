@@ -204,6 +204,13 @@ def test_what_only_goes_with_tools_is_not_sent_without_them() -> None:
     assert json.dumps(NUMBER) in sent.messages[0].content
 
 
+def test_an_agent_that_uses_all_stop_sequences_of_a_vendor_is_sent_with_no_other() -> None:
+    three, four = ("A", "B", "C"), ("A", "B", "C", "D")
+
+    assert in_words(request(stop=three)).stop == (*three, "TOOL_RESULT:")
+    assert in_words(request(stop=four)).stop == four
+
+
 def test_a_request_without_tools_and_calls_stays_as_it_is() -> None:
     plain = request(
         Message("system", "Be kind"), QUESTION, Message("user", "Now"), Message("assistant", "42"),

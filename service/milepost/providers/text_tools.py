@@ -13,6 +13,9 @@ from milepost.providers.call_markup import CALL_MARKER, RESULT_MARKER, written
 from milepost.providers.closing import closing
 from milepost.providers.text_calls import TextCalls
 
+STOPS_MAX = 4
+"""How many stop sequences every vendor takes; of one more, OpenAI's wire refuses the request."""
+
 _PROTOCOL = (
     f"To call a tool, begin a line with {CALL_MARKER} and write a JSON object behind it, with the"
     " tool's name and its arguments:\n\n"
@@ -90,7 +93,8 @@ def in_words(request: ModelRequest) -> ModelRequest:
         request,
         messages=_instructed(messages, _instructions(request)),
         tools=(),
-        stop=(*request.stop, RESULT_MARKER),
+        # Only thrift: what is made up behind a call is dropped, so the agent's own go first.
+        stop=request.stop if len(request.stop) >= STOPS_MAX else (*request.stop, RESULT_MARKER),
         parallel_tools=None,
         response_format=None,  # Held to it, the model could not call.
     )
