@@ -19,6 +19,7 @@ from milepost.store.records import Page
 from milepost.tools import ToolContext, emit_artifact, tool
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, in_background, of
 
+DEADLINE_MS = 60_000
 PAGE = Page(limit=100, ascending=True)
 LEAVE = calling(("leave", {}))
 
@@ -136,13 +137,50 @@ async def out_of_steps(shop: Workshop) -> str:
     return await shop.driven([LEAVE], leave, agent=agent)
 
 
+async def cancelled_in_a_call(shop: Workshop) -> str:
+    return await stopped_in_a_call(shop, shop.cancel)
+
+
+async def too_late_in_a_call(shop: Workshop) -> str:
+    async def wait_too_long(run_id: str) -> None:
+        shop.clock.ahead_ms = DEADLINE_MS
+        shop.ring(run_id)
+
+    return await stopped_in_a_call(shop, wait_too_long)
+
+
+async def stopped_in_a_call(shop: Workshop, stop: Callable[[str], Awaitable[object]]) -> str:
+    left = asyncio.Event()
+
+    @tool
+    async def leave_and_wait() -> None:
+        """Leave a note, and never return."""
+        emit_artifact(content="partial", filename="note.txt")
+        left.set()
+        await asyncio.Event().wait()
+
+    run = await shop.queue(deadline_ms=shop.clock() + DEADLINE_MS)
+    means = shop.means([calling(("leave_and_wait", {}))], leave_and_wait)
+    driven = await shop.driving(await shop.claim(), shop.agent(leave_and_wait), means)
+    async with in_background(driven):
+        await asyncio.wait_for(left.wait(), TIMEOUT_S)
+        await stop(run.id)
+    return run.id
+
+
 def playing() -> Scripted:
     return Scripted([LEAVE])
 
 
 @pytest.mark.parametrize(
     ("end", "status"),
-    [(cancelled, "cancelled"), (failed, "failed"), (out_of_steps, "incomplete")],
+    [
+        (cancelled, "cancelled"),
+        (cancelled_in_a_call, "cancelled"),
+        (failed, "failed"),
+        (too_late_in_a_call, "expired"),
+        (out_of_steps, "incomplete"),
+    ],
 )
 async def test_artifacts_are_there_however_the_run_ends(
     shop: Workshop, end: Callable[[Workshop], Awaitable[str]], status: str

@@ -225,6 +225,12 @@ class Acts:
         )
         return await self.screened(events, self._journal.state)
 
+    async def left_behind(self, effect: Call) -> list[Event]:
+        """Return what tells of the files that a call left behind before it was stopped."""
+        if not isinstance(effect, CallTool):
+            return []
+        return [*await self._answers.left_behind(effect.call.id)]
+
     async def announced(self, event: Event, state: State) -> list[Event]:
         """Return what a tool tells of while it runs, as far as its result might be shown."""
         assert isinstance(event, Custom), "tools tell of nothing else"

@@ -3,8 +3,15 @@
 from collections.abc import Awaitable, Callable
 
 from milepost.core.effects import CallTool, CompressResult
-from milepost.core.events import Event, ToolCallCompleted, ToolCallFailed, ToolResultCompressed
+from milepost.core.events import (
+    ArtifactCreated,
+    Event,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolResultCompressed,
+)
 from milepost.core.usage import Usage
+from milepost.runtime import notices
 from milepost.runtime.contents import ContentLostError, Contents, not_kept
 from milepost.runtime.result_cache import ResultCache, key_of, owner_of, summary_key
 from milepost.runtime.screening import screened
@@ -35,6 +42,7 @@ class Answers:
         self._results = results
         self._announced = announced
         self._kept: dict[str, tuple[str, float]] = {}
+        self._running: dict[str, Emissions] = {}
 
     async def answer(self, effect: CallTool, tool: Tool | None, run: RunTool) -> list[Event]:
         """Return what the call comes to. However a result comes, it is screened."""
@@ -76,10 +84,22 @@ class Answers:
             await self._results.keep(key, event.content, ttl_s, self._owner)
         return event
 
+    async def left_behind(self, call_id: str) -> list[ArtifactCreated]:
+        """Keep what a call has left behind that was stopped; it leaves no more."""
+        if (emissions := self._running.pop(call_id, None)) is None:
+            return []
+        try:
+            return await self._shelf.keep(emissions, call_id, self._claim)
+        except ContentLostError as error:
+            notices.artifact_lost(error, self._claim.run_id, call_id)
+            return []
+
     async def _run(self, effect: CallTool, run: RunTool) -> list[Event]:
         """Run the tool; what it has left behind is told of before what came of it."""
         with collecting() as emissions:
+            self._running[effect.call.id] = emissions
             events = await run(emissions)
+        self._running.pop(effect.call.id, None)
         try:
             left = await self._shelf.keep(emissions, effect.call.id, self._claim)
         except ContentLostError as error:

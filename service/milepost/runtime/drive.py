@@ -282,7 +282,9 @@ class Drive:
         await self._stop_works()
         happened = await self._announced() if works else []
         for task, effect in works.items():
-            happened += self._brought(effect, task, state) or []
+            if (brought := self._brought(effect, task, state)) is None:
+                brought = self._journal.stamp(*await self._acts.left_behind(effect))
+            happened += brought
         return happened
 
     def _brought(
@@ -324,8 +326,10 @@ class Drive:
         for task, effect in works.items():
             if (brought := self._brought(effect, task, state)) is not None:
                 happened += brought
-            elif told := self._told_of(effect, task, over_ms.get(task, clock())):
+                continue
+            if told := self._told_of(effect, task, over_ms.get(task, clock())):
                 self._stopped[told.id] = told
+            happened += self._journal.stamp(*await self._acts.left_behind(effect))
         for call in state.calls.values():
             if call.child_run_id in over:
                 self._stopped[call.child_run_id] = StoppedWork(

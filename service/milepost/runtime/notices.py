@@ -30,6 +30,11 @@ def lookup_failed(error: ToolError, run_id: str, call_id: str, tool: str) -> Non
     _log.warning("a lookup failed", run=run_id, call=call_id, tool=tool, code=error.code, **shown)
 
 
+def artifact_lost(error: Exception, run_id: str, call_id: str) -> None:
+    """Tell that what a stopped call had left behind could not be kept: no result says so."""
+    _log.warning("an artifact was lost", run=run_id, call=call_id, why=str(error))
+
+
 def tool_left(tool: str, running: int) -> None:
     """Tell that a tool could not be stopped: its call is over, and it runs on."""
     _log.warning("a tool could not be stopped and runs on", tool=tool, running=running)
