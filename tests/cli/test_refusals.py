@@ -83,6 +83,19 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert said.code == MISCONFIGURED
 
 
+@pytest.mark.parametrize("words", [["serve", "--port", "0"], ["worker"]])
+def test_a_folder_in_which_no_artifact_could_be_kept_is_named(
+    tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+
+    said = typed(tmp_path, *words, "--artifacts-dir", "file/artifacts")
+
+    assert said.complaint.startswith("nothing can be kept in file/artifacts: file is no folder;")
+    assert "name another folder with --artifacts-dir" in said.complaint
+    assert said.code == MISCONFIGURED
+
+
 def test_a_postgres_that_is_not_there_is_named_without_its_password(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
+from milepost.core.errors import ConfigurationError
+
 
 class Blobs(Protocol):
     """Keeps contents under a session of a tenant, each by its SHA-256."""
@@ -33,6 +35,19 @@ class DirectoryBlobs:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    def require_writable(self) -> None:
+        """Raise `ConfigurationError` where nothing could be kept. Nothing is made for that."""
+        first = next(each for each in (self._root, *self._root.parents) if os.path.lexists(each))
+        if not first.is_dir():
+            why = f"{first} is no folder"
+        elif not os.access(first, os.W_OK | os.X_OK):
+            why = f"{first} cannot be written"
+        else:
+            return
+        raise ConfigurationError(
+            f"nothing can be kept in {self._root}: {why}; name another folder with --artifacts-dir"
+        )
 
     async def put(self, tenant: str, session_id: str, sha256: str, content: bytes) -> None:
         """Write the file beside its place and then move it there."""
