@@ -3,10 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from milepost.telemetry.context import TraceContext
 from tests.api.asking import events
 from tests.api.chatting import Chat, chatting
+from tests.api.making import an_agent, an_ended_run, made
 from tests.api.serving import serving, settings_for
 from tests.telemetry.collector import Collector, attributes_of, listening
 
@@ -70,3 +74,35 @@ async def test_a_tool_that_is_called_has_the_request_above_it_that_called_it(
 
         request = "POST /v1/tools/{name}/call"
         assert below_the_caller(collector, request, "invoke_agent direct:add")
+        assert attributes_of(collector.spans[request])["http.response.status_code"] == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "status"),
+    [("?wait=20", {}, 200), ("", {"stream": True}, 200), ("", {}, 202), ("?wait=0", {}, 202)],
+)
+async def test_the_span_of_a_request_has_the_status_of_its_answer(
+    sqlite_database_url: str, query: str, said: dict[str, Any], status: int
+) -> None:
+    with listening() as collector:
+        settings = settings_for(sqlite_database_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint)
+        async with serving(settings) as service, service.client() as client:
+            await made(client, "/v1/agents", an_agent())
+            body = {"agent": "clerk", "input": "Hello!", **said}
+            answer = await client.post(f"/v1/runs{query}", json=body)
+            assert answer.status_code == status
+
+        told = attributes_of(collector.spans["POST /v1/runs"])
+        assert told["http.response.status_code"] == status
+
+
+async def test_the_span_of_a_fork_has_the_status_of_its_answer(sqlite_database_url: str) -> None:
+    with listening() as collector:
+        settings = settings_for(sqlite_database_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint)
+        async with serving(settings) as service, service.client() as client:
+            await made(client, "/v1/agents", an_agent())
+            run = await an_ended_run(client)
+            await made(client, f"/v1/runs/{run['id']}/fork", {"at_seq": 1})
+
+        told = attributes_of(collector.spans["POST /v1/runs/{run_id}/fork"])
+        assert told["http.response.status_code"] == 202

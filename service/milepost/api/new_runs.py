@@ -1,19 +1,21 @@
 """Making runs: what `POST /v1/runs` takes, and the run that it becomes with its agent as it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
 import orjson
 from pydantic import Field, model_validator
 from starlette.requests import Request
+from starlette.responses import Response
 
 from milepost.api.bodies import Body, UserName
 from milepost.api.known_agents import AgentVersion, KnownAgents
+from milepost.api.problems import status_of
 from milepost.api.replays import asked
 from milepost.api.requests import idempotent, principal_of, trace_of
 from milepost.core.codec import encode
-from milepost.core.errors import NotFoundError
+from milepost.core.errors import MilepostError, NotFoundError
 from milepost.core.events import Channel, InputMessage, RunQueued
 from milepost.core.frozen import dataclass
 from milepost.core.messages import Image
@@ -174,13 +176,12 @@ class NewRuns:
         raw: bytes,
         run_id: str,
         agent: AgentVersion,
-        route: str = "POST /v1/runs",
     ) -> MadeRun:
         """Queue the run of exactly this agent, or find what made it before."""
         run = self._new_run(request, body, raw, run_id, agent)
         if agent.id.startswith(direct.ID_PREFIX):
             run = replace(run, is_trial=True)
-        return await self.put(run, request, route)
+        return await self.put(run)
 
     def drafted(
         self, request: Request, body: RunCreate, agent: AgentVersion, channel: Channel
@@ -211,7 +212,7 @@ class NewRuns:
         kept = await self._ports.store.write(idempotency.recall(wish)) if wish else None
         return None if kept is None else Answer.of(kept)
 
-    async def put(self, wanted: NewRun, request: Request, route: str = "POST /v1/runs") -> MadeRun:
+    async def put(self, wanted: NewRun) -> MadeRun:
         """Queue this very run, or find what the same request made before."""
         created = await self._ports.store.create(wanted)
         if created.replayed:
@@ -227,7 +228,6 @@ class NewRuns:
             await clear_way(self._ports, wanted, created.replaces)
         if not wanted.session_is_new:
             self._ports.hub.ring(session_bell(wanted.session_id))
-        self.export(request, wanted, route)
         return MadeRun(created.run_id, created.status, wanted)
 
     def _new_run(
@@ -291,8 +291,27 @@ class NewRuns:
             return request_context(run_id, caller).header()
         return caller.header() if caller else None
 
-    def export(self, request: Request, wanted: NewRun, route: str, status_code: int = 202) -> None:
-        """Export this request's span: it ends when the run is durable, whoever streams on."""
+    async def answered(
+        self, request: Request, made: MadeRun, route: str, answering: Awaitable[Response]
+    ) -> Response:
+        """Return the answer to a request, with whose status the span of who made a run is exported.
+
+        It is exported whatever happens: the run's own spans hang on it.
+        """
+        status_code = 500
+        try:
+            answer = await answering
+            status_code = answer.status_code
+        except MilepostError as error:
+            status_code = status_of(error)
+            raise
+        finally:
+            if made.wanted is not None:
+                self.export(request, made.wanted, route, status_code)
+        return answer
+
+    def export(self, request: Request, wanted: NewRun, route: str, status_code: int) -> None:
+        """Export this request's span: it ends with its answer, or where a stream begins."""
         if self._exporter is None:
             return
         caller = trace_of(request)

@@ -92,9 +92,10 @@ class RunForks:
         origin = await self._origin(row, body)
         agent = await self._earlier.agent(row, body.agent, body.agent_version)
         wanted = self._wanted(request, raw, body, origin, agent)
-        made = await self._new_runs.put(wanted, request, "POST /v1/runs/{run_id}/fork")
+        made = await self._new_runs.put(wanted)
         if made.wanted is None:
             return _accepted(await read(runs.find(principal.tenant, made.run_id)), replayed=True)
+        self._new_runs.export(request, wanted, "POST /v1/runs/{run_id}/fork", 202)
         self._ports.hub.ring(QUEUE_BELL)
         return _accepted(runs.new_row(wanted, made.status))
 

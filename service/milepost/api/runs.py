@@ -107,7 +107,8 @@ class Runs:
             tail.add([Frame(run_id, 1, entry.type, entry.time_ms, entry.data.encode())])
             if made.status == "queued":
                 hub.ring(QUEUE_BELL)
-            return await self._answer(request, principal, body, made, held)
+            answering = self._answer(request, principal, body, made, held)
+            return await self._new_runs.answered(request, made, "POST /v1/runs", answering)
 
     async def search(self, request: Request) -> Response:
         """List runs, the newest first."""

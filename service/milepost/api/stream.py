@@ -316,6 +316,7 @@ class TailResponse:
     def __init__(
         self, tail: Followed, streams: Streams, headers: dict[str, str] | None = None
     ) -> None:
+        self.status_code = 200
         self.on_gone: Callable[[], Awaitable[object]] | None = None
         self.release: Callable[[], None] | None = None
         self._tail = tail

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from milepost.api.bodies import Body, UserName, read_body
 from milepost.api.known_agents import AgentVersion
-from milepost.api.new_runs import NewRuns, RunCreate
+from milepost.api.new_runs import MadeRun, NewRuns, RunCreate
 from milepost.api.paging import allow, json_response
 from milepost.api.requests import caller, principal_of
 from milepost.api.runs_shown import show_run
@@ -84,15 +84,20 @@ class ToolCalls:
             # For the case that this process dies while it waits.
             deadline_s=waits_s + STOPPED_WITHIN_S if tool.no_background else None,
         )
-        made = await self._new_runs.queue(
-            request, wanted, raw, run_id, agent, "POST /v1/tools/{name}/call"
-        )
+        made = await self._new_runs.queue(request, wanted, raw, run_id, agent)
         if made.wanted is not None and made.status == "queued":
             self._ports.hub.ring(QUEUE_BELL)
-        if tool.no_background:
+        answering = self._waited(request, body, made, waits_s, attended=tool.no_background)
+        route = "POST /v1/tools/{name}/call"
+        return await self._new_runs.answered(request, made, route, answering)
+
+    async def _waited(
+        self, request: Request, body: ToolCallCreate, made: MadeRun, waits_s: int, *, attended: bool
+    ) -> Response:
+        if attended:
             await self._attend(request, made.run_id, waits_s)
             waits_s = 0
-        replayed = made.wanted is None
+        tenant, replayed = principal_of(request).tenant, made.wanted is None
         return await self._answer(tenant, body, made.run_id, waits_s, replayed=replayed)
 
     async def _answer(
