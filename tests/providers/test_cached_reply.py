@@ -41,7 +41,10 @@ def fields(reply: Reply) -> dict[str, Any]:
 
 
 def test_an_answer_comes_back_as_it_was() -> None:
+    taken = replace(ANSWER, usage=Usage(9, 2, 4, 3, 1))
+
     assert kept(ANSWER) == CachedReply(ANSWER, 1_000)
+    assert kept(taken) == CachedReply(taken, 1_000)
 
 
 def test_calls_come_back_without_the_vendors_ids() -> None:
@@ -83,6 +86,9 @@ def test_what_is_not_a_complete_success_is_not_kept(reply: Reply) -> None:
     assert encode(CachedReply(reply, 1_000)) is None
 
 
+TOKENS = fields(ANSWER)["tokens"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -105,8 +111,11 @@ def test_what_is_not_a_complete_success_is_not_kept(reply: Reply) -> None:
         {"calls": [{"name": "add", "arguments": "{}"}] * 129},
         {"finish_reason": "length"},
         {"finish_reason": "tool_calls"},
-        {"input_tokens": 2**60},
-        {"output_tokens": 1.5},
+        {"tokens": {}},
+        {"tokens": TOKENS | {"input_tokens": 2**60}},
+        {"tokens": TOKENS | {"output_tokens": 1.5}},
+        {"tokens": TOKENS | {"reasoning_tokens": True}},
+        {"tokens": TOKENS | {"model_calls": 1}},
         {"more": 1},
     ],
 )

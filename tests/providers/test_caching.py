@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -26,7 +27,10 @@ from milepost.providers.cache_key import cache_key, owner_key
 from milepost.providers.cache_memory import OWNERS_MAX, InProcessCache
 from milepost.providers.cache_redis import RedisCache, connect
 from milepost.providers.caching import Caching
+from milepost.providers.pricing import Pricing
 from milepost.providers.scripted import Scripted, calling, saying
+from milepost.providers.tariff import plain_tariff
+from milepost.runtime.calls import priced
 from tests.providers.redis_stubs import PATIENT_S, patient_client
 
 
@@ -92,6 +96,22 @@ async def test_the_second_time_nobody_asks_the_model(
     assert (second.text, second.cached) == ("Hello you", True)
     assert second.usage == Usage(saved_input_tokens=9, saved_output_tokens=2)
     assert len(inner.requests) == 1
+
+
+async def test_no_more_is_saved_than_the_reply_had_cost(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    tariff = plain_tariff(Decimal(5), Decimal(25), Decimal("0.5"), Decimal("6.25"))
+    pricing = Pricing(own={"own/model": tariff})
+    taken = Usage(1_000, 20, cache_read_tokens=900, cache_write_tokens=50, reasoning_tokens=7)
+    provider = caching(Scripted([saying("Hello you", usage=taken)]), cache)
+
+    first, second = await replied(provider, question), await replied(provider, question)
+
+    cost_nanos = priced(first, pricing, "own/model").cost_nanos
+    assert priced(second, pricing, "own/model") == Usage(
+        saved_input_tokens=1_000, saved_output_tokens=20, saved_cost_nanos=cost_nanos
+    )
 
 
 async def test_tool_calls_are_cached_too(cache: ReplyCache, question: ModelRequest) -> None:

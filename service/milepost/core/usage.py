@@ -11,7 +11,7 @@ class Usage:
 
     `cost_nanos` counts what has a price; `unpriced_calls` says how many calls had none.
     `unknown_calls` were begun, and nobody learned what they took: they are in no other number.
-    `saved_*` is what cached replies would have taken: shown, never billed.
+    `saved_*` is what cached replies took when they were made: shown, never billed.
     """
 
     input_tokens: int = 0

@@ -1,7 +1,8 @@
 """A reply as a cache keeps it, read back as strictly as a vendor's answer."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import orjson
 
@@ -24,9 +25,13 @@ from milepost.providers.assemble import CALLS_MAX
 from milepost.providers.payload import TOKENS_MAX
 
 # A new form gets a new number: what an older or newer version wrote is a miss.
-VERSION = 2
+VERSION = 3
 BYTES_MAX = 1_048_576
 TIME_MS_MAX = 2**53
+
+_TOKENS = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,7 @@ def encode(cached: CachedReply) -> bytes | None:
         "finish_reason": reply.finish_reason,
         "response_id": reply.response_id,
         "model": reply.model,
-        "input_tokens": reply.usage.input_tokens,
-        "output_tokens": reply.usage.output_tokens,
+        "tokens": {name: getattr(reply.usage, name) for name in _TOKENS},
     }
     try:
         value = orjson.dumps(fields)
@@ -78,7 +82,7 @@ def decode(value: bytes) -> CachedReply | None:
         return None
     match fields:
         case {
-            "v": 2,
+            "v": 3,
             "made_ms": int(made_ms),
             "text": str(text),
             "reasoning": str(reasoning),
@@ -87,20 +91,18 @@ def decode(value: bytes) -> CachedReply | None:
             "finish_reason": "stop" | "tool_calls" as reason,
             "response_id": str(response_id),
             "model": str(model),
-            "input_tokens": int(input_tokens),
-            "output_tokens": int(output_tokens),
+            "tokens": dict(counts),
             **unknown,
         } if not unknown:
             calls, sealed = _calls(listed), _sealed(seals)
-            usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+            usage = _usage(counts)
             reply = Reply(
-                text, reasoning, calls or (), reason, usage, response_id, model, sealed=sealed or ()
-            )
+                text, reasoning, calls or (), reason, usage or Usage(), response_id, model,
+                sealed=sealed or (),
+            )  # fmt: skip
         case _:
             return None
-    if calls is None or sealed is None or not _is_whole(reply):
-        return None
-    if not all(0 <= tokens <= TOKENS_MAX for tokens in (input_tokens, output_tokens)):
+    if calls is None or sealed is None or usage is None or not _is_whole(reply):
         return None
     if not 0 <= made_ms <= TIME_MS_MAX:
         return None
@@ -108,7 +110,10 @@ def decode(value: bytes) -> CachedReply | None:
 
 
 def replay(cached: CachedReply, now_ms: int) -> Iterator[Delta]:
-    """Return the deltas that stream a kept reply: its tokens are saved, none are spent."""
+    """Return the deltas that stream a kept reply: its tokens are saved, none are spent.
+
+    What its vendor read from a cache of its own is told besides: it cost less, so less is saved.
+    """
     reply = cached.reply
     yield CacheHit(max(0, now_ms - cached.made_ms) / 1000)
     if reply.reasoning:
@@ -120,10 +125,23 @@ def replay(cached: CachedReply, now_ms: int) -> Iterator[Delta]:
     for index, call in enumerate(reply.calls):
         yield CallDelta(index, name=call.name, arguments=call.arguments)
     yield Finished(reply.finish_reason, reply.response_id, reply.model)
-    saved = Usage(
-        saved_input_tokens=reply.usage.input_tokens, saved_output_tokens=reply.usage.output_tokens
+    saved = replace(
+        reply.usage,
+        input_tokens=0,
+        output_tokens=0,
+        saved_input_tokens=reply.usage.input_tokens,
+        saved_output_tokens=reply.usage.output_tokens,
     )
     yield Spent(saved)
+
+
+def _usage(counts: dict[object, object]) -> Usage | None:
+    if counts.keys() != set(_TOKENS):
+        return None
+    tokens = [counts[name] for name in _TOKENS]
+    if not all(type(count) is int and 0 <= count <= TOKENS_MAX for count in tokens):
+        return None
+    return Usage(*cast("list[int]", tokens))
 
 
 def _calls(listed: list[object]) -> tuple[RequestedCall, ...] | None:

@@ -217,14 +217,24 @@ async def _within(limit_s: float, model: str) -> AsyncIterator[None]:
 def priced(reply: Reply, pricing: Pricing, model: str) -> Usage:
     """Return what the reply of `model`, `provider/model`, took, in money too.
 
-    A cached one shows what it saved.
+    A cached one shows what it saved: what it took when its vendor made it, which may have read a
+    part from a cache of its own.
     """
     usage = reply.usage
     provider, _, name = model.partition("/")
     if reply.cached:
-        full = Usage(usage.saved_input_tokens, usage.saved_output_tokens)
-        saved = pricing.cost_nanos(provider, name, full)
-        return replace(usage, saved_cost_nanos=saved or 0)
+        taken = replace(
+            usage,
+            input_tokens=usage.saved_input_tokens,
+            output_tokens=usage.saved_output_tokens,
+        )
+        saved = pricing.cost_nanos(provider, name, taken) or 0
+        return Usage(
+            unknown_calls=usage.unknown_calls,
+            saved_input_tokens=usage.saved_input_tokens,
+            saved_output_tokens=usage.saved_output_tokens,
+            saved_cost_nanos=saved,
+        )
     return usage.of_one_call(pricing.cost_nanos(provider, name, usage))
 
 
