@@ -71,4 +71,12 @@ def test_a_line_is_one_line(text: str) -> None:
 
     assert len(shown) <= 50
     assert len(shown.splitlines()) <= 1
-    assert shown.isprintable() or " " in shown
+    assert shown.isprintable() or " " in shown or any(joiner in shown for joiner in "\u200c\u200d")
+
+
+def test_a_line_keeps_the_joiners_that_words_are_spelt_with() -> None:
+    persian, bengali = "\u0645\u06cc\u200c\u06a9\u0646\u0645", "\u09b0\u200d\u09cd\u09af\u09be"
+
+    assert line(f"{persian}\n{bengali}") == f"{persian} {bengali}"
+    assert line("\u0645\u06cc\u200c\u200c\u200d\u06a9\u0646\u0645") == persian
+    assert line("\u200cpass\u200dword\u200b \u200c") == "password"

@@ -17,6 +17,8 @@ NAME_CHARS_MAX = 200
 CONTENT_CHARS_MAX = 2_000
 WORD_CHARS_MAX = 64
 SOUGHT_MAX = 32
+# Letters of Arabic and Indic scripts: a joiner behind one is part of the word.
+JOINING = "\u0600-\u08ff\u0900-\u0dff\ufb50-\ufdff\ufe70-\ufefc"
 _KEY_CHARS_MAX = 200
 _SHORT = 2
 
@@ -33,6 +35,8 @@ _MARKS = "".join(
     for point in points
     if unicodedata.category(chr(point)) in {"Mn", "Mc"}
 )
+_JOINERS = "\u200c\u200d"
+_UNSEEN_JOINER = re.compile(f"(?<![{JOINING}])[{_JOINERS}]")
 _WORD = re.compile(rf"(?:[^\W_{_UNSPACED}]+[{_MARKS}]*)+|(?=[^\W_])[{_UNSPACED}][{_MARKS}]*")
 
 
@@ -106,8 +110,10 @@ def line(text: str, chars_max: int = CONTENT_CHARS_MAX) -> str:
 
     So whatever somebody said cannot begin a line of its own where it is shown.
     """
-    spaced = " ".join(text.split())
-    printable = "".join(char for char in spaced if unicodedata.category(char)[0] != "C")
+    spaced = _UNSEEN_JOINER.sub("", " ".join(text.split()))
+    printable = "".join(
+        char for char in spaced if char in _JOINERS or unicodedata.category(char)[0] != "C"
+    )
     return printable[:chars_max].rstrip()
 
 
