@@ -355,3 +355,20 @@ async def test_a_fork_s_calls_are_the_client_s_as_well(client: httpx2.AsyncClien
     assert (yes.status_code, brought.status_code) == (200, 200)
     assert "a cat" in (await ended(client, anew["id"]))["output"]["text"]
     assert "outcome_unknown" in (await ended(client, unknown["id"]))["output"]["text"]
+
+
+async def test_an_answer_that_a_guardrail_rewrote_is_known_again_by_its_key_alone(
+    client: httpx2.AsyncClient,
+) -> None:
+    rails = {"tool_results": [{"type": "pii"}]}
+    assert (await client.patch("/v1/agents/clerk", json={"guardrails": rails})).is_success
+    run = await waiting(client)
+    key, seen = {"idempotency-key": "once"}, {"call_id": "call_1_0", "result": "ann@example.com"}
+    assert (await bring(client, run, seen, headers=key)).status_code == 200
+    await ended(client, run["id"])
+
+    again, unkeyed = await bring(client, run, seen, headers=key), await bring(client, run, seen)
+
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")
+    assert refusal(unkeyed) == (409, "call_answered")
+    assert "ann@example.com" not in unkeyed.text
