@@ -21,6 +21,7 @@ from milepost.store.work import Statement, Work
 from tests.api.asking import DEMO, decide, ended, events, parked
 from tests.api.making import a_webhook, made
 from tests.api.serving import Service, serving, settings_for
+from tests.store.making import being_erased
 from tests.stubs.webhook_receiver import Receiver, receiver
 
 ORIGIN = "https://agents.example"
@@ -394,6 +395,22 @@ async def test_a_link_with_an_approver_decides_under_that_name(person: Person) -
 
     assert "You decide as ann." in page.text
     assert (await person.shown(approval))["decided_by"] == "user:ann"
+
+
+async def test_a_link_of_somebody_who_is_being_erased_says_why_it_decides_nothing(
+    person: Person,
+) -> None:
+    (hook,) = (await person.client.get("/v1/webhooks")).json()["data"]
+    await person.client.patch(f"/v1/webhooks/{hook['id']}", json={"approver": "ann"})
+    approval = await parked(person.client)
+    path = (await person.asked())["approve"]
+    page = await person.open(path)
+    await person.service.app._parts.ports.store.write(being_erased("default", "ann"))
+
+    pressed = await person.press(path, page)
+
+    assert (pressed.status_code, title_of(pressed)) == (409, "You are being erased here")
+    assert (await person.shown(approval))["status"] == "pending"
 
 
 async def test_links_are_offered_only_to_those_whom_the_terms_leave_the_answer(

@@ -15,11 +15,6 @@ from redis.asyncio import Redis
 
 from milepost.live.hub import LiveText
 from milepost.live.text_buffers import TextBuffers
-from milepost.providers.cache_key import owner_key
-from milepost.store import erasures
-from milepost.store.erasures import NewErasure
-from milepost.store.records import AuditRow
-from milepost.store.work import Work
 from tests.api.making import (
     a_budget,
     a_memory,
@@ -33,7 +28,7 @@ from tests.api.making import (
 )
 from tests.api.searching import database_files_with, files_with, keys_with, tables_with
 from tests.api.serving import Service, serving, serving_tenants, settings_for
-from tests.store.making import NOW_MS, an_id
+from tests.store.making import being_erased
 from tests.stubs.directed_model import DirectedModel, directed_model
 from tests.stubs.webhook_receiver import receiver
 
@@ -402,14 +397,6 @@ async def test_while_a_user_is_erased_no_answer_of_theirs_is_taken(database_url:
 
         assert refusals == [(409, "user_being_erased")] * 3
         assert (await acme.get(f"/v1/approvals/{question}")).json()["status"] == "pending"
-
-
-def being_erased(tenant: str, user: str) -> Work[None]:
-    """Begin to erase a user, in a process that is slow at it."""
-    wanted = NewErasure(an_id("era"), tenant, owner_key(tenant, user), "key_1", user, NOW_MS)
-    act = AuditRow(an_id("aud"), tenant, "key_1", "user.erasing", wanted.id, "{}", NOW_MS)
-    row = yield from erasures.begin(wanted, act)
-    yield from erasures.advance(row)
 
 
 async def test_what_is_told_of_a_user_in_somebody_elses_session_goes_too(desk: Desk) -> None:

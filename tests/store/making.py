@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from milepost.store import log, queue, runs
+from milepost.providers.cache_key import owner_key
+from milepost.store import erasures, log, queue, runs
+from milepost.store.erasures import NewErasure
 from milepost.store.records import (
     Append,
+    AuditRow,
     Change,
     Claim,
     Entry,
@@ -17,6 +20,7 @@ from milepost.store.records import (
     NewRun,
 )
 from milepost.store.store import Store
+from milepost.store.work import Work
 
 TENANT = "acme"
 TTL_MS = 60_000
@@ -31,6 +35,14 @@ def an_id(prefix: str) -> str:
     Those begin with 018, and more than 19,000 are made in one process.
     """
     return f"{prefix}_{next(_numbers):08}"
+
+
+def being_erased(tenant: str, user: str) -> Work[None]:
+    """Begin to erase a user, in a process that is slow at it."""
+    wanted = NewErasure(an_id("era"), tenant, owner_key(tenant, user), "key_1", user, NOW_MS)
+    act = AuditRow(an_id("aud"), tenant, "key_1", "user.erasing", wanted.id, "{}", NOW_MS)
+    row = yield from erasures.begin(wanted, act)
+    yield from erasures.advance(row)
 
 
 def an_entry(type_name: str = "step.started", **data: Any) -> Entry:

@@ -85,6 +85,12 @@ EDITED = Told(
     "This link was for the call as it was before. Nothing was decided here; look for a newer"
     " message, or decide in the inbox.",
 )
+ERASED = Told(
+    409,
+    "You are being erased here",
+    "All that there is of you is being erased, so nothing was decided under your name."
+    " Somebody else can decide.",
+)
 NOT_YOURS = Told(
     403,
     "This link may not decide this",

@@ -23,6 +23,7 @@ from milepost.runtime.journal import Ports
 from milepost.runtime.links import DECISIONS, Link, Links, may_answer
 from milepost.store import approvals, webhooks
 from milepost.store.approvals import ApprovalRow
+from milepost.store.erasures import UserBeingErasedError
 from milepost.store.idempotency import Asked
 from milepost.store.records import Request as IdempotentRequest
 
@@ -128,6 +129,8 @@ class ApprovalLinks:
         """Return the page that says what came before this answer, or stands against it."""
         if isinstance(error, ForbiddenError):
             return link_pages.told(link_pages.NOT_YOURS)
+        if isinstance(error, UserBeingErasedError):
+            return link_pages.told(link_pages.ERASED)
         try:
             row = await self._approval(link)
         except NotFoundError:
