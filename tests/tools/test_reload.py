@@ -137,6 +137,35 @@ def test_a_tool_moves_in_one_look_beside_a_file_that_goes_with_no_other(folder: 
     }
 
 
+def test_two_files_trade_tools_beside_a_third_that_goes_with_no_other(folder: Path) -> None:
+    write(folder / "taking.py", "take")
+    write(folder / "splitting.py", "split")
+    tools = ReloadedTools([str(folder)], [tool_of(own)])
+    tools.load()
+
+    write(folder / "adding.py", "take", "Traded.")
+    write(folder / "taking.py", "add", "Traded.")
+    write(folder / "splitting.py", "own", "Not ours.")
+
+    traded = {"add": "Traded.", "take": "Traded."}
+    assert described(tools.look()) == {"own": "Stay.", **traded, "split": "Add."}
+    write(folder / "splitting.py", "split", "Split.")
+    assert described(tools.look()) == {"own": "Stay.", **traded, "split": "Split."}
+
+
+def test_two_files_trade_tools_beside_a_third_that_wants_one_of_them(folder: Path) -> None:
+    write(folder / "taking.py", "take")
+    write(folder / "zipping.py", "zip")
+    tools = ReloadedTools([str(folder)])
+    tools.load()
+
+    write(folder / "adding.py", "take", "Traded.")
+    write(folder / "taking.py", "add", "Traded.")
+    write(folder / "zipping.py", "add", "Wanted.")
+
+    assert described(tools.look()) == {"add": "Traded.", "take": "Traded.", "zip": "Add."}
+
+
 def test_a_tool_that_two_files_had_for_a_while_is_had_from_the_one_that_is_left(
     folder: Path,
 ) -> None:

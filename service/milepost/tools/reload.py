@@ -107,9 +107,18 @@ class ReloadedTools:
     def _going(
         self, loaded: Mapping[Path, _Loaded], anew: Mapping[Path, _Loaded]
     ) -> Mapping[Path, _Loaded]:
-        """Return all of the new ones if they go with the others, or else one that does."""
-        parts = (anew, *({path: each} for path, each in anew.items()))
-        return next((part for part in parts if not self._complaint({**loaded, **part})), {})
+        """Return those of the new ones that go with one another and with what stays.
+
+        What does not go with what stays is left out, and with that stays what it had. Where the new
+        ones only do not go with one another, the last is.
+        """
+        going = dict(anew)
+        while going and self._complaint({**loaded, **going}):
+            stays = {path: each for path, each in loaded.items() if path not in going}
+            misfits = [p for p, each in going.items() if self._complaint({**stays, p: each})]
+            for path in misfits or [*going][-1:]:
+                del going[path]
+        return going
 
     def _complaint(self, files: Mapping[Path, _Loaded]) -> ToolValidationError | None:
         """Return why the tools of these files cannot be had together, None if they can."""
