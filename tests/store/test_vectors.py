@@ -232,3 +232,26 @@ async def test_who_is_forgotten_meanwhile_has_no_part_in_what_vectors_took(store
     found = await store.read(usage.grouped(TENANT, ["user"], UsageFilter()))
     assert {group.key: group.usage.input_tokens for group in found} == {("ben",): 14, (None,): 13}
     assert sorted(budgets.users, key=str) == [None, "ben"]
+
+
+async def test_no_vector_is_kept_whose_cost_could_not_be_written_down(store: Store) -> None:
+    await remembered(store, a_fact("Ann likes tea"))
+    broken = [ConnectionError("the database is away")]
+
+    class Billed(Meanings):
+        async def embed(self, texts: Sequence[str]) -> Embedded:
+            return replace(await super().embed(texts), tokens=27)
+
+    def clock() -> int:
+        if broken:
+            raise broken.pop()
+        return NOW_MS
+
+    vectors = Vectors(store, Billed(), EmbeddingBills(store, clock, Pricing(), Uncounted()))
+    with pytest.raises(ConnectionError):
+        await vectors.embed_some()
+
+    assert await vectors.embed_some() == 1
+    assert await vectors.embed_some() == 0
+    found = await store.read(usage.grouped(TENANT, ["user"], UsageFilter()))
+    assert [group.usage.input_tokens for group in found] == [27]

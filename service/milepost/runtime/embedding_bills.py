@@ -38,15 +38,21 @@ class EmbeddingBills:
         await self._store.write(usage.add(taken))
         await self._charge(taken)
 
-    async def bill_kept(self, model: str, tokens: int, looked_at: Sequence[Bare]) -> None:
-        """Write down what the vectors of memories took: each user's part is that user's.
+    async def bill_kept(
+        self, model: str, tokens: int, looked_at: Sequence[Bare], keeping: Work[None]
+    ) -> None:
+        """Keep the vectors of memories, and write down what they took: each user's part is theirs.
 
-        Each shows a call: that others had a part in it is nobody's concern. Of a memory that is
-        gone by now the part is nobody's, since its user may have been erased with it.
+        Both or neither: a vector that is kept is made by nobody again, who could be billed. Each
+        shows a call: that others had a part in it is nobody's concern. Of a memory that is gone by
+        now the part is nobody's, since its user may have been erased with it.
         """
-        await self._charge(await self._store.write(self._kept(model, tokens, looked_at)))
+        await self._charge(await self._store.write(self._kept(model, tokens, looked_at, keeping)))
 
-    def _kept(self, model: str, tokens: int, looked_at: Sequence[Bare]) -> Work[list[Taken]]:
+    def _kept(
+        self, model: str, tokens: int, looked_at: Sequence[Bare], keeping: Work[None]
+    ) -> Work[list[Taken]]:
+        yield from keeping
         there = yield from vectors.hold(looked_at)
         parts = [
             (Account(of.tenant, of.user if of.number in there else None), len(of.told))

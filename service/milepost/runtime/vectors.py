@@ -78,9 +78,12 @@ class Vectors:
     async def _embed(self, found: Sequence[Bare]) -> None:
         made = await self._embeddings.embed([each.told for each in found])
         embedded = [Embedded(of, _written(v)) for of, v in zip(found, made.vectors, strict=True)]
-        await self._store.write(vectors.embed(embedded, self._embeddings.model))
-        if self._bills is not None and made.tokens is not None:
-            await self._bills.bill_kept(self._embeddings.model, made.tokens, found)
+        model = self._embeddings.model
+        keeping = vectors.embed(embedded, model)
+        if self._bills is None or made.tokens is None:
+            await self._store.write(keeping)
+        else:
+            await self._bills.bill_kept(model, made.tokens, found, keeping)
 
     async def _embed_each(self, found: Sequence[Bare]) -> None:
         """Give each its vector by itself: a text that the model refuses is to hold up no other.
