@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
+from milepost.api.request_limit import Allowance
 from tests.api.serving import KeyedService, serving, serving_tenants, settings_for
 
 PER_MINUTE = 8  # A key that is made for a tenant is asked for nothing else before a test begins.
@@ -52,6 +53,14 @@ async def test_a_key_is_told_what_it_has_left_and_refused_beyond_that(
     assert 1 <= _parts(refused)["t"] <= 61
     assert 1 <= int(refused.headers["retry-after"]) <= 61
     assert refused.headers["x-should-retry"] == "true"
+
+
+def test_who_has_something_left_is_told_of_a_window_and_who_has_not_of_the_wait() -> None:
+    allowed = Allowance(PER_MINUTE, left=3, wait_s=0).headers
+    refused = Allowance(PER_MINUTE, left=0, wait_s=12.1).headers
+
+    assert dict(allowed)[b"ratelimit"] == b'"key";r=3;t=60'
+    assert dict(refused)[b"ratelimit"] == b'"key";r=0;t=13'
 
 
 async def test_another_key_has_requests_of_its_own(limited: KeyedService) -> None:
