@@ -25,8 +25,9 @@ from milepost.store import agents, grants, policies, queue, runs
 from milepost.store.grants import GrantFilter, GrantRow
 from milepost.store.policies import TENANT as WHOLE_TENANT
 from milepost.store.records import Claim, Page, RunFilter
+from milepost.tools import tool
 from tests.runtime.tools import pay
-from tests.runtime.workshop import ASK, TENANT, Workshop, of
+from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Workshop, in_background, of
 
 PAY_5 = calling(("pay", {"cents": 5}))
 
@@ -78,6 +79,53 @@ async def test_a_rule_that_came_while_a_person_thought_is_judged_by_too(shop: Wo
     await shop.decide(asked)
     await keep(shop, WHOLE_TENANT, Policy(deny=("pay",)))
     await shop.go_on([saying("No.")], pay, agent=agent)
+
+    [denied] = of(await shop.log(run.id), ToolCallDenied)
+    assert denied.reason == "tenant's policy: deny pay"
+
+
+async def test_a_yes_that_comes_while_the_run_goes_on_is_judged_by_rules_that_came_elsewhere(
+    shop: Workshop,
+) -> None:
+    go = asyncio.Event()
+
+    @tool(effect="read")
+    async def hold() -> str:
+        """Keep the run from waiting."""
+        await go.wait()
+        return "held"
+
+    agent = shop.agent(pay, hold, policy=Policy(ask=("pay",), allow=("*",)))
+    run = await shop.queue()
+    model = Scripted([calling(("pay", {"cents": 5}), ("hold", {})), saying("No.")])
+    driven = await shop.driving(await shop.claim(), agent, shop.means(model, pay, hold))
+    async with in_background(driven):
+        await shop.seen(run.id, "approval.requested")
+        [asked] = await shop.pending()
+
+        await keep(shop, WHOLE_TENANT, Policy(deny=("pay",)))
+        await shop.decide(asked)
+        go.set()
+
+    [denied] = of(await shop.log(run.id), ToolCallDenied)
+    assert denied.reason == "tenant's policy: deny pay"
+
+
+async def test_whoever_takes_a_run_over_judges_its_calls_by_rules_that_came_elsewhere(
+    shop: Workshop,
+) -> None:
+    """What this process knows of the rules may be of before the run's last worker died."""
+    agent = shop.agent(pay, policy=Policy(ask=(Rule("pay", rate=Rate(1, 3600)),), allow=("*",)))
+    run = await shop.queue()
+    means = shop.means([PAY_5, saying("No.")], pay)
+    dying = replace(means, rates=Dying(shop.store))
+    driven = await shop.driving(await shop.claim(), agent, dying)
+    with pytest.raises(OSError, match="it dies"):
+        await driven.run()
+
+    await keep(shop, WHOLE_TENANT, Policy(deny=("pay",)))
+    again = await shop.driving(await shop.take_over(), agent, means)
+    await asyncio.wait_for(again.run(), TIMEOUT_S)
 
     [denied] = of(await shop.log(run.id), ToolCallDenied)
     assert denied.reason == "tenant's policy: deny pay"
@@ -265,6 +313,16 @@ async def test_a_fresh_look_sees_what_was_changed_just_now(shop: Workshop) -> No
     await keep(shop, WHOLE_TENANT, Policy(deny=("pay",)))
 
     assert (await known.of(TENANT, "ses_1", fresh=True)).tenant == Policy(deny=("pay",))
+
+
+async def test_what_a_fresh_look_has_seen_is_seen_from_then_on(shop: Workshop) -> None:
+    known = TenantPolicies(shop.store, clock=lambda: 1)
+    assert await known.of(TENANT, "ses_1") is NOTHING_STANDS
+    await keep(shop, WHOLE_TENANT, Policy(deny=("pay",)))
+
+    fresh = await known.of(TENANT, "ses_1", fresh=True)
+
+    assert await known.of(TENANT, "ses_1") is fresh
 
 
 async def test_a_clock_that_is_set_back_keeps_no_old_rules_in_force(shop: Workshop) -> None:

@@ -55,7 +55,10 @@ class TenantPolicies:
         """Return the rules of a tenant and of a session; `fresh` ones are as they are just now."""
         session = _Session(tenant, session_id)
         if fresh:
-            return (await self._sessions.anew(session)).standing
+            standing = (await self._sessions.anew(session)).standing
+            if standing is not NOTHING_STANDS and not self._tenants.last(tenant):
+                self._tenants.forget(tenant)  # Or the next look would find nothing, for a while.
+            return standing
         if not await self._tenants.of(tenant):
             return NOTHING_STANDS
         return (await self._sessions.of(session)).standing
