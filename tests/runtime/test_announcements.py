@@ -17,6 +17,7 @@ from milepost.tools import ToolContext, tool
 from tests.runtime.workshop import TIMEOUT_S, Workshop, in_background, of
 
 TELL = calling(("tell", {}))
+DEADLINE_MS = 60_000
 
 
 @tool
@@ -199,6 +200,39 @@ async def test_a_worker_that_hands_the_run_back_leaves_what_was_told(shop: Works
 
     assert (await shop.types(run.id))[-1] == "run.retrying"
     assert len(await customs(shop, run.id)) == 1
+
+
+@tool(effect="read")
+async def part(context: ToolContext) -> None:
+    """Tell of being stopped."""
+    context.emit("arrived")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        context.emit("left")
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired", "retrying"])
+async def test_what_a_tool_tells_of_as_it_is_stopped_stands_before_what_stopped_it(
+    shop: Workshop, end: str
+) -> None:
+    run = await shop.queue(deadline_ms=shop.clock() + DEADLINE_MS)
+    means = shop.means([calling(("part", {}))], part)
+    driven = await shop.driving(await shop.claim(), shop.agent(part), means)
+
+    async with in_background(driven):
+        await shop.seen(run.id, "custom")
+        match end:
+            case "cancelled":
+                await shop.cancel(run.id)
+            case "expired":
+                shop.clock.ahead_ms = DEADLINE_MS
+                shop.ring(run.id)
+            case _:
+                driven.drain()
+
+    assert [name for _, name, _ in await customs(shop, run.id)] == ["arrived", "left"]
+    assert (await shop.types(run.id))[-1] == f"run.{end}"
 
 
 @tool
