@@ -622,6 +622,29 @@ async def test_a_run_ends_when_workers_have_been_at_it_for_as_long_as_they_may(
     assert expired.limit == "active_time"
 
 
+async def test_a_run_that_changes_hands_has_what_its_last_worker_left_of_its_time(
+    shop: Workshop,
+) -> None:
+    agent = shop.agent(limits=Limits(active_s=60))
+    run = await shop.queue()
+    first, second = Held(), Held()
+    driven = await shop.driving(await shop.claim(), agent, shop.means(first))
+    async with in_background(driven):
+        await asyncio.wait_for(first.reached.wait(), TIMEOUT_S)
+        shop.clock.ahead_ms = 50_000
+        driven.drain()
+    shop.clock.ahead_ms += 3_600_000  # Nobody is at it.
+
+    driven = await shop.driving(await shop.claim(), agent, shop.means(second))
+    async with in_background(driven):
+        await asyncio.wait_for(second.reached.wait(), TIMEOUT_S)
+        shop.clock.ahead_ms += 10_000
+        shop.ring(run.id)
+
+    [expired] = of(await shop.log(run.id), RunExpired)
+    assert expired.limit == "active_time"
+
+
 # --- Fallbacks ---
 
 
