@@ -188,6 +188,24 @@ async def test_a_drained_run_is_handed_back_and_goes_on_elsewhere(shop: Workshop
     assert of(log, RunCompleted)[0].output.text == "Here I am."
 
 
+async def test_a_reply_that_is_whole_as_its_run_is_handed_back_is_kept(shop: Workshop) -> None:
+    model = Held(rest=saying("Here I am."))
+    run = await shop.queue()
+    driven = await shop.driving(await shop.claim(), shop.agent(), shop.means(model))
+    async with in_background(driven):
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        shop.clock.interrupt(1, driven.drain)  # As the reply is taken in.
+        model.go.set()
+
+    log = await shop.log(run.id)
+    assert [event.type for event in log[-3:]] == ["message.started", "message.completed",
+                                                  "run.retrying"]  # fmt: skip
+
+    await shop.go_on([])
+
+    assert of(await shop.log(run.id), RunCompleted)[0].output.text == "Well, Here I am."
+
+
 async def test_a_drain_lets_a_call_finish_that_must_not_be_repeated(shop: Workshop) -> None:
     began, release = asyncio.Event(), asyncio.Event()
 
