@@ -21,7 +21,7 @@ from milepost.store import agents, queue, schema
 from milepost.store.dialect import now_ms, number, text
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
-from milepost.tools import ToolContext, tool
+from milepost.tools import Registry, ToolContext, tool
 from milepost.worker.worker import Worker, _Driven
 from tests.runtime.tools import add
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, of
@@ -231,6 +231,28 @@ async def test_a_drained_worker_hands_back_what_it_drives_and_claims_nothing(
 
 
 @pytest.mark.usefixtures("agent")
+async def test_a_worker_that_is_drained_as_it_loads_a_run_hands_it_back_at_once(
+    shop: Workshop,
+) -> None:
+    drained = asyncio.Event()
+
+    async def tools_of(_: str) -> Registry:
+        worker.drain()
+        drained.set()
+        return Registry([])
+
+    model = Scripted([saying("never")])
+    run = await shop.queue()
+
+    async with working(shop, shop.means(model, tools_of=tools_of)) as worker:
+        await asyncio.wait_for(drained.wait(), TIMEOUT_S)
+        await status(shop, run.id, "queued")
+
+    assert model.requests == []
+    assert (await shop.types(run.id))[-1] == "run.retrying"
+
+
+@pytest.mark.usefixtures("agent")
 async def test_a_run_that_crashes_its_worker_three_times_waits_for_an_operator(
     shop: Workshop,
 ) -> None:
@@ -378,6 +400,26 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_by_a_worker_that_leav
     row = await shop.row(run.id)
     assert (row.status, row.epoch, await shop.store.read(crashed(run.id))) == ("queued", 1, 0)
     await shop.claim()
+    assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["outage"]
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_run_whose_driving_an_outage_broke_off_is_queued_once_that_is_over(
+    shop: Workshop,
+) -> None:
+    line = over_a_line(shop)
+
+    async def tools_of(_: str) -> Registry:
+        if not line.back.is_set():
+            line.absences = 3
+            raise UnavailableError("away")
+        return Registry([])
+
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        async with working(shop, shop.means([saying("Back.")], tools_of=tools_of)):
+            await status(shop, run.id, "completed")
+
     assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["outage"]
 
 
