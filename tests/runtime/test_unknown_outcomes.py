@@ -479,6 +479,19 @@ async def test_a_person_says_that_it_did_not_happen_and_it_is_made_once_more(
     assert [each.attempt for each in of(await shop.log(run_id), ToolCallStarted)] == [1, 2]
 
 
+async def test_a_run_that_asks_what_came_of_a_call_has_crashed_its_worker_all_the_same(
+    shop: Workshop,
+) -> None:
+    """It has achieved nothing since: what ended one worker may end the next."""
+    till = Till(on_unknown="ask")
+    await till.cut_off(shop)
+    asked = await asked_about(shop, till)
+
+    await say(shop, asked, "not_happened")
+
+    assert (await shop.claim()).crashes == 1
+
+
 async def test_a_person_stops_the_run_whose_call_nobody_knows_of(shop: Workshop) -> None:
     till = Till(on_unknown="ask")
     run_id = await till.cut_off(shop)

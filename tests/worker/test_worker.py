@@ -264,6 +264,7 @@ async def test_a_run_that_crashes_its_worker_three_times_waits_for_an_operator(
         await hurried(shop, run.id, crashes=3)
         await status(shop, run.id, "waiting")
         assert of(await shop.log(run.id), RunWaiting) == [RunWaiting("operator", ())]
+        assert await shop.store.read(crashed(run.id)) == 0, "an operator has it begin anew"
         assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["crash"] * 3
 
         await shop.deliver(run.id, "retry", {"by": "ann"}, "retry")
