@@ -81,6 +81,18 @@ async def test_a_result_goes_back_to_the_model(shop: Workshop) -> None:
     assert ended.usage.model_calls == 2
 
 
+async def test_a_call_says_as_it_begins_what_its_tool_gets_where_nobody_asked_for_just_that(
+    shop: Workshop,
+) -> None:
+    asked = calling(("add", {"a": "2", "b": 3}), ("add", {"a": 2, "b": 3}))
+
+    run_id = await shop.driven([asked, saying("It is 5.")], add)
+
+    coerced, plain = of(await shop.log(run_id), ToolCallStarted)
+    assert (coerced.arguments, len(coerced.coerced)) == ({"a": 2, "b": 3}, 1)
+    assert (plain.arguments, plain.coerced) == (None, ())
+
+
 async def test_of_a_tool_that_returns_nothing_the_model_is_not_told_that_it_was_not_run(
     shop: Workshop,
 ) -> None:
