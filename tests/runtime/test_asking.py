@@ -7,6 +7,8 @@ import pytest
 from milepost.core.canonical import call_digest
 from milepost.core.events import (
     ApprovalDecided,
+    ApprovalRequested,
+    PolicyDecided,
     RunResumed,
     ToolCallCompleted,
     ToolCallDenied,
@@ -37,6 +39,17 @@ async def test_a_run_that_waits_for_a_person_is_held_by_nobody(shop: Workshop) -
     assert (await shop.types(run.id))[-2:] == ["approval.requested", "run.waiting"]
     assert (await shop.row(run.id)).status == "waiting"
     assert shop.hub.listened == []
+
+
+async def test_a_question_stands_behind_the_ruling_that_it_follows_from(shop: Workshop) -> None:
+    agent = shop.agent(pay, policy=ASK)
+
+    run = await shop.queue()
+    await shop.go_on([calling(("pay", {"cents": 5}))], pay, agent=agent)
+
+    *_, judged, asked, _waiting = await shop.log(run.id)
+    assert judged == PolicyDecided("call_1_0", "ask", "policy: ask *")
+    assert isinstance(asked, ApprovalRequested)
 
 
 async def test_an_approved_call_is_made(shop: Workshop) -> None:
