@@ -1,5 +1,6 @@
 """A run that is ended from outside: its log says what came in, and agrees with its approvals."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -24,8 +25,11 @@ from milepost.runtime.ending import end_run
 from milepost.store import approvals, sessions, traces
 from milepost.store.approvals import ApprovalRow
 from milepost.store.runs import StaleError
+from milepost.store.store import Store
 from milepost.tools import tool
 from tests.runtime.workshop import ASK, TENANT, Workshop, deciding, of, putting
+from tests.store.breaking import BreakingEngine
+from tests.store.conftest import serving
 
 CANCEL = {"by": "bob", "reason": None}
 
@@ -150,6 +154,13 @@ async def test_a_run_that_was_ended_and_erased_meanwhile_is_looked_at_again(
         await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
 
 
+async def begun(shop: Workshop) -> None:
+    """Have the one run that is ready begin a message."""
+    journal = await load(await shop.claim(), shop.agent(), shop.means([]))
+    events: list[Event] = [StepStarted(1), MessageStarted("msg_1", "test/model")]
+    await journal.append(journal.stamp(*events), state=reduce(evolve, events, journal.state))
+
+
 async def spans_of(shop: Workshop, run_id: str) -> list[Span]:
     """Return the run's spans that have ended."""
     return await shop.store.read(traces.spans(TENANT, run_id))
@@ -158,9 +169,7 @@ async def spans_of(shop: Workshop, run_id: str) -> list[Span]:
 async def test_what_the_ending_cuts_off_is_in_the_trace_and_is_exported(shop: Workshop) -> None:
     exported: list[Span] = []
     run = await shop.queue(metadata='{"team":"red"}')
-    journal = await load(await shop.claim(), shop.agent(), shop.means([]))
-    begun: list[Event] = [StepStarted(1), MessageStarted("msg_1", "test/model")]
-    await journal.append(journal.stamp(*begun), state=reduce(evolve, begun, journal.state))
+    await begun(shop)
     shop.ports = replace(shop.ports, export=exported.extend)
 
     await end(shop, run.id)
@@ -199,13 +208,28 @@ async def test_spans_that_were_told_before_are_not_told_again(shop: Workshop) ->
     assert [span.kind for span in before] == ["invoke_agent", "chat", "policy"]
 
 
+async def test_a_child_has_ended_though_its_parent_could_not_be_told(shop: Workshop) -> None:
+    """Nobody is to end it once more for that; the sweeper tells."""
+    child = await shop.queue(parent_run_id="run_1", parent_call_id="call_1_0")
+    await begun(shop)
+    line = BreakingEngine(shop.store.engine)
+
+    def cut(_: Sequence[Span]) -> None:
+        line.absences = 1
+
+    async with serving(Store(line, waits_s=(0,))) as store:
+        shop.ports = replace(shop.ports, store=store, export=cut)
+        await end(shop, child.id)
+
+    assert line.absences == 0
+    assert (await shop.row(child.id)).status == "cancelled"
+
+
 async def test_a_run_that_is_ended_from_outside_is_counted_with_what_it_cuts_off(
     shop: Workshop,
 ) -> None:
     run = await shop.queue()
-    journal = await load(await shop.claim(), shop.agent(), shop.means([]))
-    begun: list[Event] = [StepStarted(1), MessageStarted("msg_1", "test/model")]
-    await journal.append(journal.stamp(*begun), state=reduce(evolve, begun, journal.state))
+    await begun(shop)
 
     await end(shop, run.id)
 
