@@ -30,6 +30,7 @@ from milepost.core.repetition import ToolEffect
 from milepost.core.state import CallStatus
 from milepost.core.usage import Usage
 from milepost.runtime.ledger import EVENTS, CallState, Ledger, LedgerCall
+from milepost.runtime.settle import GIVEN_UP
 from milepost.store.records import LogEntry
 from milepost.store.tool_calls import LEDGER_TYPES
 from tests.core.world import VARIANTS, World
@@ -37,7 +38,6 @@ from tests.core.world import VARIANTS, World
 TURNS_MAX = 120
 PAY = ToolCallRequested("call_1_0", "pay", {"amount": 5}, "server", "key-1", "msg_1")
 UNKNOWN = Failure("outcome_unknown", "nobody knows")
-GIVEN_UP = Failure("cancelled", "the run was ended while this tool ran; it may have acted")
 BEGUN = ToolCallStarted("call_1_0", 1, "once")
 ASKED = ApprovalRequested("apr_1", "call_1_0", "pay", {"amount": 5}, "d", "pay(5)", "policy", 9)
 ENDED = RunCancelled("ann", None, (), Usage())
