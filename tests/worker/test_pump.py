@@ -134,6 +134,17 @@ async def test_batches_leave_room_in_the_queue_for_single_runs(shop: Workshop) -
             await store.create(a_run())
 
 
+async def test_a_batch_that_begins_in_many_transactions_takes_no_more_of_the_queue_than_its_share(
+    shop: Workshop,
+) -> None:
+    share = BEGIN_MAX + 5
+    await kept(shop, 3 * BEGIN_MAX, concurrency=3 * BEGIN_MAX)
+
+    await Pump(shop.ports, queue_max=2 * share).tend()
+
+    assert len(await made(shop)) == share
+
+
 async def test_a_batch_goes_on_even_where_the_queue_is_short(shop: Workshop) -> None:
     pump = Pump(shop.ports, queue_max=1)
     row = await kept(shop, 2, concurrency=2)
