@@ -341,6 +341,28 @@ async def test_the_turns_tell_the_lease_that_the_loop_turns(shop: Workshop) -> N
     assert (await shop.row(run.id)).status == "expired"
 
 
+async def test_a_sweeper_queues_the_runs_of_the_dead_by_itself(shop: Workshop) -> None:
+    run_id = await stranded(shop)
+
+    with shop.hub.bell(QUEUE_BELL) as rung:
+        sweeping = asyncio.create_task(Sweeper(shop.ports, Lease()).run())
+        await asyncio.wait_for(rung.wait(), TIMEOUT_S)
+        sweeping.cancel()
+
+    assert (await shop.row(run_id)).status == "queued"
+
+
+async def test_a_sweeper_stops_by_itself_what_has_no_parent_any_more(shop: Workshop) -> None:
+    child = await shop.queue(parent_run_id="run_gone", parent_call_id="call_1")
+
+    with shop.hub.listen(child.id) as (_, woken):
+        sweeping = asyncio.create_task(Sweeper(shop.ports, Lease()).run())
+        await asyncio.wait_for(woken.wait(), TIMEOUT_S)
+        sweeping.cancel()
+
+    assert (await shop.row(child.id)).status == "cancelled"
+
+
 async def test_messages_are_not_touched_by_the_clock(shop: Workshop, sweeper: Sweeper) -> None:
     run = await shop.queue()
     await shop.claim()
