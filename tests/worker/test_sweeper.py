@@ -15,7 +15,7 @@ from milepost.core.events import (
     RunExpired,
     ToolCallDenied,
 )
-from milepost.live.hub import QUEUE_BELL, inbox_bell
+from milepost.live.hub import QUEUE_BELL, approvals_bell, inbox_bell, session_bell
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.store import idempotency, queue, runs, schema
 from milepost.store.budget_counters import KEPT_MS
@@ -112,9 +112,12 @@ async def test_a_scheduled_run_starts_when_its_time_has_come(
     assert (await shop.row(run.id)).status == "scheduled"
 
     shop.clock.ahead_ms = 60_001
-    with shop.hub.bell(QUEUE_BELL) as rung:
+    with (
+        shop.hub.bell(QUEUE_BELL) as workers,
+        shop.hub.bell(session_bell(run.session_id)) as listeners,
+    ):
         await sweeper.tick()
-        assert rung.is_set()
+        assert (workers.is_set(), listeners.is_set()) == (True, True)
 
     await shop.go_on([saying("On time.")])
     assert (await shop.row(run.id)).status == "completed"
@@ -242,6 +245,23 @@ async def test_an_approval_that_nobody_answered_means_no(shop: Workshop, sweeper
     assert (await shop.row(run_id)).status == "completed"
 
 
+async def test_whoever_waits_hears_at_once_that_nobody_answered_in_time(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    run_id = await asking(shop, ttl_s=0.001)
+
+    with (
+        shop.hub.bell(approvals_bell(TENANT)) as people,
+        shop.hub.bell(inbox_bell(run_id)) as driver,
+        shop.hub.bell(QUEUE_BELL) as workers,
+    ):
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await shop.row(run_id)).status == "waiting":
+                await sweeper.tick()  # The database's own clock says when it is due.
+
+        assert [rung.is_set() for rung in (people, driver, workers)] == [True, True, True]
+
+
 @pytest.mark.parametrize("ahead_ms", [0, HOUR_MS], ids=["clocks agree", "who asks is ahead"])
 async def test_a_worker_that_will_not_stop_is_fenced_off_after_its_grace(
     shop: Workshop, sweeper: Sweeper, ahead_ms: int
@@ -296,6 +316,20 @@ async def test_a_run_that_was_told_to_stop_and_that_nobody_takes_is_ended(
 
     assert await shop.types(run.id) == ["run.queued", "run.cancelling", "run.cancelled"]
     assert of(await shop.log(run.id), RunCancelled)[0].by == "ann"
+
+
+async def test_a_run_that_is_ended_after_its_grace_names_who_wanted_that_whoever_wrote_before(
+    shop: Workshop, sweeper: Sweeper
+) -> None:
+    run = await shop.queue()
+    await shop.put(run.id, "retry", {"by": "bob", "reason": "again"}, "retry")
+    letter = runs.Letter("cancel", '{"by":"ann","reason":"typo"}', "cancel", shop.clock(), 0)
+    await shop.store.write(runs.deliver(TENANT, run.id, letter))
+
+    await sweeper.tick()
+
+    [ended] = of(await shop.log(run.id), RunCancelled)
+    assert (ended.by, ended.reason) == ("ann", "typo")
 
 
 async def test_a_run_that_was_told_to_stop_as_it_was_handed_back_is_ended_if_nobody_takes_it(
