@@ -293,6 +293,29 @@ async def test_a_text_that_is_complete_is_removed(
     assert await keys(redis, here.run_id) == []
 
 
+async def test_what_is_kept_of_an_erased_run_is_removed_at_once(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    async with there.following() as ear:
+        here.write(a_text(), "Hello")
+        await flushed(here, ear, 5)
+    assert await keys(redis, here.run_id)
+
+    await there.hub.erase([here.run_id])
+
+    assert await keys(redis, here.run_id) == []
+
+
+async def test_nobody_who_erases_a_run_waits_for_a_redis_that_is_away(
+    redis_url: str, run_id: str
+) -> None:
+    async with behind_proxy(redis_url, run_id) as (process, proxy):
+        await proxy.cut()
+        await down(process)
+
+        await asyncio.wait_for(process.hub.erase([run_id]), TIMEOUT_S)
+
+
 async def test_a_run_that_nobody_listens_to_is_not_subscribed_to(
     there: Process, redis: Redis
 ) -> None:
@@ -304,6 +327,22 @@ async def test_a_run_that_nobody_listens_to_is_not_subscribed_to(
     async with asyncio.timeout(TIMEOUT_S):
         while (await redis.pubsub_numsub(channel))[0][1]:
             pass
+
+
+async def test_bells_are_heard_when_no_run_is_listened_to_any_more(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    channel, bell = f"milepost:run:{there.run_id}", uuid.uuid4().hex
+    async with there.following():
+        pass
+    async with asyncio.timeout(TIMEOUT_S):
+        while (await redis.pubsub_numsub(channel))[0][1]:
+            pass
+
+    with there.hub.bell(bell) as far:
+        here.hub.ring(bell)
+
+        await asyncio.wait_for(far.wait(), TIMEOUT_S)
 
 
 async def test_a_subscription_whose_connection_is_taken_away_as_it_is_made_ends_nothing(
