@@ -199,7 +199,7 @@ class Sweeper:
                 self._ports.hub.ring(session_bell(row.session_id))
         elif row.cancel_ms is not None and row.status in schema.ACTIVE:
             await self._force(row)
-        elif row.deadline_ms is not None and row.deadline_ms <= now and row.status != "running":
+        elif row.deadline_ms is not None and row.deadline_ms <= now:
             await end_run(self._ports, row, lambda used: RunExpired("deadline", used))
 
     async def _force(self, row: RunRow) -> None:
