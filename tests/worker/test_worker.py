@@ -22,7 +22,7 @@ from milepost.store.dialect import now_ms, number, text
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
 from milepost.tools import Registry, ToolContext, tool
-from milepost.worker.worker import Worker, _Driven
+from milepost.worker.worker import Worker, _Driven, _leaves_some
 from tests.runtime.tools import add
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, of
 from tests.store.breaking import BreakingEngine
@@ -201,6 +201,17 @@ async def test_who_has_taken_a_run_that_crashed_asks_for_what_that_has_hidden(
             model.go.set()
 
 
+@pytest.mark.parametrize("offer", [Offer(("run_1", "run_2")), Offer(ready_for_ms=1_000)])
+async def test_who_takes_what_somebody_else_names_asks_for_more_until_there_is_nothing(
+    shop: Workshop, offer: Offer
+) -> None:
+    await shop.queue()
+    claim = await shop.claim()
+
+    assert _leaves_some(offer, [claim], 4)
+    assert not _leaves_some(offer, [], 4)
+
+
 @pytest.mark.usefixtures("agent")
 async def test_the_next_run_of_a_session_starts_when_the_last_one_ends(shop: Workshop) -> None:
     model = Held(rest=saying("Done."))
@@ -363,14 +374,16 @@ def over_a_line(shop: Workshop) -> BreakingEngine:
 
 
 @pytest.mark.usefixtures("agent")
-@pytest.mark.parametrize("absences", [0, 3])
-async def test_a_claim_whose_answer_was_lost_is_driven(shop: Workshop, absences: int) -> None:
-    """Nobody else would ever look at the run: its owner lives."""
+@pytest.mark.parametrize(("absences", "strays_s"), [(0, 60), (3, 60), (0, 0)])
+async def test_a_claim_whose_answer_was_lost_is_driven(
+    shop: Workshop, absences: int, strays_s: float
+) -> None:
+    """Nobody else would ever look at the run: its owner lives. Nor is it one that went astray."""
     line = over_a_line(shop)
     async with serving(shop.ports.store):
         runs = [await shop.queue(), await shop.queue()]
         means = shop.means([saying("Here.")] * 2)
-        async with working(shop, means, poll_s=0.001) as worker:
+        async with working(shop, means, poll_s=0.001, strays_s=strays_s) as worker:
             line.breaks, line.absences_after = 1, absences
             for run in runs:
                 await status(shop, run.id, "completed")
