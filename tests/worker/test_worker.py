@@ -133,6 +133,44 @@ async def test_runs_are_driven_side_by_side_up_to_the_slots(shop: Workshop) -> N
             await status(shop, run.id, "completed")
 
 
+@pytest.mark.usefixtures("agent")
+async def test_a_higher_lane_is_driven_before_an_older_run_of_a_lower_one(shop: Workshop) -> None:
+    model = Held(rest=saying("Done."))
+    low, high = await shop.queue(lane=-10), await shop.queue()
+
+    async with working(shop, shop.means(Turns(model, Scripted([saying("Done.")]))), slots=1):
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        statuses = [(await shop.row(run.id)).status for run in (high, low)]
+        assert statuses == ["running", "queued"]
+        model.go.set()
+        await status(shop, low.id, "completed")
+
+
+class Offering(Sql):
+    """The queue as a dispatcher that offers just this."""
+
+    def __init__(self, offer: Offer) -> None:
+        super().__init__(QUEUE_BELL)
+        self._offer = offer
+
+    def next(self, most: int) -> Offer:
+        """Offer it."""
+        return replace(self._offer, run_ids=self._offer.run_ids[:most])
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_what_was_not_offered_is_left_to_others(shop: Workshop, *, by_name: bool) -> None:
+    other, offered = [await shop.queue() for _ in range(2)]
+    await shop.store.write(having_crashed(offered.id, 0, ready_in_ms=-3_600_000))
+    offer = Offer((offered.id,)) if by_name else Offer(ready_for_ms=1_800_000)
+
+    async with working(shop, shop.means([saying("Done.")]), dispatcher=Offering(offer)):
+        await status(shop, offered.id, "completed")
+
+    assert (await shop.row(other.id)).status == "queued"
+
+
 class Asked(Sql):
     """The queue as its own dispatcher, which counts how often it is asked."""
 
@@ -415,6 +453,20 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_by_a_worker_that_leav
     assert (row.status, row.epoch, await shop.store.read(crashed(run.id))) == ("queued", 1, 0)
     await shop.claim()
     assert [event.why for event in of(await shop.log(run.id), RunResumed)] == ["outage"]
+
+
+@pytest.mark.usefixtures("agent")
+async def test_a_claim_whose_answer_was_lost_is_driven_once(shop: Workshop) -> None:
+    line, model = over_a_line(shop), Held(rest=saying("Here."))
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        line.breaks = 1
+        async with working(shop, shop.means(model), poll_s=0.001) as worker:
+            await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+            await looks(shop)
+            assert worker.busy == 1
+            model.go.set()
+            await status(shop, run.id, "completed")
 
 
 @pytest.mark.usefixtures("agent")
