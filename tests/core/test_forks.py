@@ -57,6 +57,22 @@ def decided(event: RunForked, rules: Rules, *later: Event, said: str = "") -> tu
     return decide(fold(begun(event, *later, said=said)), rules, NOW_MS)
 
 
+@pytest.mark.parametrize(
+    ("step_open", "replied", "before"), [(True, False, 2), (True, True, 3), (False, False, 3)]
+)
+def test_a_step_counts_as_the_forks_own_if_its_model_is_still_to_answer_there(
+    *, step_open: bool, replied: bool, before: int
+) -> None:
+    state = fold(begun(forked(step_open=step_open, replied=replied)))
+
+    assert (state.step, state.steps_before) == (3, before)
+
+
+def test_only_what_is_said_to_the_fork_itself_is_to_be_screened() -> None:
+    assert fold(begun(forked())).screened
+    assert not fold(begun(forked(), said="And order 8?")).screened
+
+
 def test_a_call_that_had_not_begun_is_judged_anew() -> None:
     [run] = decided(forked(ForkedCall(REFUND, "requested")), allowing())
     [ask] = decided(forked(ForkedCall(REFUND, "requested")), asking())

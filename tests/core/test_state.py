@@ -143,6 +143,32 @@ def test_a_question_that_nobody_answers_means_no(event: Event) -> None:
     assert status(requesting(asked(), event)) is CallStatus.DENIED
 
 
+@pytest.mark.parametrize(
+    ("event", "by", "why"),
+    [
+        (ApprovalExpired("apr_0", "call_1_0"), "expiry", "nobody answered in time"),
+        (ApprovalWithdrawn("apr_0", "call_1_0"), "withdrawal", "the question was withdrawn"),
+        (ApprovalWithdrawn("apr_0", "call_1_0", "ann", "never mind"), "ann", "never mind"),
+    ],
+)
+def test_the_model_is_told_why_a_question_went_unanswered(event: Event, by: str, why: str) -> None:
+    call = fold(requesting(asked(), event)).calls["call_1_0"]
+
+    assert (call.denied_by, call.denial) == (by, why)
+
+
+@pytest.mark.parametrize(("comment", "said"), [(None, ""), ("call me", "; they say: call me")])
+def test_who_stops_a_run_over_a_call_that_nobody_knows_of_is_named_with_what_they_say(
+    comment: str | None, said: str
+) -> None:
+    stop = ApprovalDecided("apr_0", "call_1_0", "stop", "ann", comment)
+
+    failing = fold(requesting(asked(), stop)).failing
+
+    why = f"nobody knows what came of a call, and ann stopped the run{said}"
+    assert failing == Failure("outcome_unknown", why)
+
+
 def test_an_approval_keeps_the_digest_that_was_shown() -> None:
     call = fold(requesting(asked(), approved())).calls["call_1_0"]
 

@@ -75,6 +75,13 @@ def said(state: State) -> list[tuple[str, str]]:
 # --- When it is read ---
 
 
+def test_what_was_not_read_yet_is_kept_for_later() -> None:
+    state = fold(begun(FASTER, CHEAPER, SteerApplied(("ste_1",))))
+
+    assert state.messages[-1] == Message("user", "Faster.")
+    assert state.steers == (CHEAPER,)
+
+
 def test_what_was_said_before_the_first_step_is_read_with_the_input() -> None:
     log = begun(FASTER)
 
