@@ -1,5 +1,7 @@
 """The fold: what each event makes of a run, and what the model is told of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from milepost.core.events import (
@@ -30,6 +32,7 @@ from milepost.core.events import (
     SessionLoaded,
     StepCompleted,
     StepStarted,
+    ToolCallChecked,
     ToolCallCompleted,
     ToolCallDenied,
     ToolCallFailed,
@@ -155,6 +158,18 @@ def test_the_model_is_told_why_a_question_went_unanswered(event: Event, by: str,
     call = fold(requesting(asked(), event)).calls["call_1_0"]
 
     assert (call.denied_by, call.denial) == (by, why)
+
+
+def test_a_call_that_is_made_once_more_may_be_looked_up_and_asked_about_anew() -> None:
+    lost = (running(), CRASHED, ToolCallInterrupted("call_1_0", "check"))
+    looked_up = (ToolCallChecked("call_1_0", "unknown"), replace(asked(), kind="outcome"))
+    again = ApprovalDecided("apr_0", "call_1_0", "not_happened", "ann")
+
+    before = fold(requesting(*lost, *looked_up, again)).calls["call_1_0"]
+    call = fold(requesting(*lost, *looked_up, again, running())).calls["call_1_0"]
+
+    assert (before.checked, before.asking) == (True, "outcome")
+    assert (call.checked, call.asking) == (False, "call")
 
 
 @pytest.mark.parametrize(("comment", "said"), [(None, ""), ("call me", "; they say: call me")])
