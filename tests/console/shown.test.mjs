@@ -45,6 +45,16 @@ test("nothing hides in JSON, and it still says the same", () => {
   assert.deepEqual(JSON.parse(json(hidden)), hidden);
 });
 
+test("nothing hides in JSON either behind signs that no font draws", () => {
+  const signs = ["\u{E0041}", "\u{E0101}", "\u034F", "\u115F", "\u3164", "\uFE0F", "\uFFFA",
+    "\u206A", "\u0085"];
+  for (const sign of signs) {
+    const shown = json({ body: `Hello${sign}` });
+    assert.match(shown, /"Hello(\\u[0-9a-f]{4})+"/);
+    assert.equal(JSON.parse(shown).body, `Hello${sign}`);
+  }
+});
+
 test("a number that was rounded is noticed wherever it is", () => {
   for (const exact of [null, 0, 1.5, -7, 2 ** 53 - 1, "9007199254740993", { a: [1, { b: null }] }]) {
     assert.ok(isExact(exact));

@@ -2,7 +2,7 @@
 
 import { badge, form, h, labelled, put, trouble } from "./dom.js";
 import { address } from "./routes.js";
-import { distance, isExact, json, moment, value } from "./shown.js";
+import { distance, isExact, json, moment } from "./shown.js";
 
 const ANSWERS = {
   call: [["approve", "Approve"], ["deny", "Deny"]],
@@ -110,7 +110,7 @@ function told(approval) {
     isExact(approval.arguments) ? null : h("p", { class: "trouble" },
       "A number here is too large for a browser, and rounded: the line above has it as it is."),
     ...(approval.diff ?? []).map((change) => h("p", { class: "fine" },
-      `edited ${change.path}: ${value(change.from)} became ${value(change.to)}`)),
+      `edited ${change.path}: ${json(change.from)} became ${json(change.to)}`)),
     context(approval.context),
   ];
 }

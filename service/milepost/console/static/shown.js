@@ -1,6 +1,6 @@
 // Times, money and values as people read them. It knows no page.
 
-const UNSEEN = /[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const UNSEEN = /[\p{Default_Ignorable_Code_Point}\u007f-\u009f\u2028\u2029\ufff9-\ufffb]/gu;
 
 /** Return money: two digits from a dollar on, below that the two that say most. */
 export function money(nanos) {
@@ -43,7 +43,8 @@ export function value(any) {
 /** Return JSON in which nothing hides: what turns a line around, or has no width, is escaped. */
 export function json(any) {
   return JSON.stringify(any, null, 2).replace(UNSEEN, (unseen) =>
-    `\\u${unseen.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    unseen.split("").map((unit) =>
+      `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
 }
 
 /** Say whether a browser can tell all the numbers in a value: it rounds integers from 2^53 on. */
