@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const { count, distance, duration, isExact, json, money, moment, value, waterfall } =
+const { count, distance, duration, isExact, json, money, moment, parsed, value, waterfall } =
   await import(`${process.env.CONSOLE}/shown.js`);
 const { HOME, address, parse } = await import(`${process.env.CONSOLE}/routes.js`);
 
@@ -61,6 +61,14 @@ test("a number that was rounded is noticed wherever it is", () => {
   }
   assert.ok(!isExact(JSON.parse("9007199254740993")));
   assert.ok(!isExact(JSON.parse('{"a": [{"account": -9007199254740993}]}')));
+});
+
+test("what would be sent as another number than was written is not sent", () => {
+  assert.deepEqual(parsed('{"a": [9007199254740991, 0.5, "9007199254740993"]}'),
+    { a: [9007199254740991, 0.5, "9007199254740993"] });
+  for (const text of ["9007199254740993", '{"to": [-9007199254740993]}', "1e400", "{"]) {
+    assert.throws(() => parsed(text), SyntaxError);
+  }
 });
 
 test("a waterfall has each span once, below its parent, in the order of time", () => {

@@ -86,6 +86,18 @@ async def test_a_call_is_edited_and_approved_in_the_inbox_and_its_trace_is_shown
     assert page.faults == []
 
 
+async def test_an_edit_that_a_browser_would_round_is_not_sent(service: Service, page: Page) -> None:
+    await start(page, service, "Send an email to ann@example.com saying hello")
+    await page.until(one("article.call article.card"))
+
+    await page.do(f"{one('.card button[type=button]')}.click()")
+    await page.do(f"{one('.card textarea')}.value = '{{\"to\": 9007199254740993}}'")
+    await page.do(f"{one('.card button[value=approve]')}.click()")
+
+    await page.until("document.querySelector('.card [role=alert]')?.innerText.includes('large')")
+    assert await page.do(f"{one('.card .badge')}.textContent") == "pending"
+
+
 async def test_who_looks_at_a_call_while_another_edits_it_must_look_again(
     keyed: KeyedService, page: Page
 ) -> None:

@@ -2,7 +2,7 @@
 
 import { badge, form, h, labelled, put, trouble } from "./dom.js";
 import { address } from "./routes.js";
-import { distance, isExact, json, moment } from "./shown.js";
+import { distance, isExact, json, moment, parsed } from "./shown.js";
 
 const ANSWERS = {
   call: [["approve", "Approve"], ["deny", "Deny"]],
@@ -80,14 +80,15 @@ export function card(api, approval) {
   function own(decision) {
     const said = comment.value.trim() ? { comment: comment.value.trim() } : {};
     if (edited.hidden) return said;
-    if (decision === "approve") return { ...said, arguments: JSON.parse(written.value) };
-    return decision === "happened" ? { ...said, result: JSON.parse(written.value) } : said;
+    if (decision === "approve") return { ...said, arguments: parsed(written.value) };
+    return decision === "happened" ? { ...said, result: parsed(written.value) } : said;
   }
 
   // Somebody else was first, or changed the call: what holds now is shown beside the refusal.
   async function recover(path, error) {
     if (error instanceof SyntaxError) {
-      put(failed, h("p", { class: "trouble", role: "alert" }, `This is no JSON: ${error.message}`));
+      put(failed, h("p", { class: "trouble", role: "alert" },
+        `This JSON cannot be sent: ${error.message}`));
       return;
     }
     if (error.status === CONFLICT) {

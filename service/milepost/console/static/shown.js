@@ -47,9 +47,17 @@ export function json(any) {
       `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
 }
 
+/** Return what somebody wrote as JSON. Throws what says why it cannot be sent as it was written. */
+export function parsed(text) {
+  const any = JSON.parse(text);
+  if (isExact(any)) return any;
+  throw new SyntaxError("a number is too large for a browser, which would send another one");
+}
+
 /** Say whether a browser can tell all the numbers in a value: it rounds integers from 2^53 on. */
 export function isExact(any) {
-  if (typeof any === "number") return !Number.isInteger(any) || Number.isSafeInteger(any);
+  if (Number.isInteger(any)) return Number.isSafeInteger(any);
+  if (typeof any === "number") return Number.isFinite(any);
   return any === null || typeof any !== "object" || Object.values(any).every(isExact);
 }
 
