@@ -12,6 +12,7 @@ from milepost.core.canonical import call_digest
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    GuardrailTriggered,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -402,6 +403,25 @@ async def test_a_fork_at_what_a_person_says_has_what_that_came_to(shop: Workshop
     [seq] = [each.seq for each in past if isinstance(each.event, ApprovalDecided)]
     [paid] = forking(past, run_id, seq).forked.calls
     assert (paid.status, paid.content, paid.terminal) == ("done", "paid 5", True)
+
+
+async def test_a_fork_within_what_the_rails_make_of_what_a_person_says_has_all_of_it(
+    shop: Workshop,
+) -> None:
+    till = Till(on_unknown="ask", terminal=True)
+    rail = TopicsRail(words=("secret",), action="rewrite")
+    agent = shop.agent(till.pay, guardrails=Guardrails(tool_results=(rail,)))
+    run_id = await till.cut_off(shop, agent)
+    asked = await asked_about(shop, till, agent)
+    await say(shop, asked, "happened", result="paid 5 from the secret account")
+    await shop.go_on([], till.pay, agent=agent)
+
+    past = logged(await shop.store.read(log.read_all(TENANT, run_id)))
+    within = ApprovalDecided | GuardrailTriggered
+    points = [each.seq for each in past if isinstance(each.event, within)]
+    forks = [forking(past, run_id, seq).forked.calls for seq in points]
+    told_of = [(paid.content, paid.terminal) for [paid] in forks]
+    assert told_of == [("paid 5 from the [removed] account", True)] * 2
 
 
 async def test_what_a_person_says_it_brought_passes_the_rails_as_any_result(

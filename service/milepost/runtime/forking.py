@@ -119,9 +119,20 @@ def _end(log: Sequence[Logged], at_seq: int, *, adds: bool) -> int:
     begin, whole = _reply_around(log, end)
     if begin < end < whole:
         return begin
-    if end < len(log) and _is_brought(log[end - 1].event, log[end].event):
-        end += 1
+    end = _behind_what_is_brought(log, end)
     return end if adds else min(end, _ending(log))
+
+
+def _behind_what_is_brought(log: Sequence[Logged], end: int) -> int:
+    """Return the end; within what people say, it is behind what that came to past its rails."""
+    said, brought = end - 1, end
+    while said and isinstance(log[said].event, GuardrailTriggered):
+        said -= 1
+    while brought < len(log) and isinstance(log[brought].event, GuardrailTriggered):
+        brought += 1
+    if brought < len(log) and _is_brought(log[said].event, log[brought].event):
+        return brought + 1
+    return end
 
 
 def _is_brought(said: Event, event: Event) -> bool:
