@@ -10,6 +10,8 @@ import pytest
 from milepost.core.agents import Limits
 from milepost.core.errors import ProviderError
 from milepost.core.events import ArtifactCreated, ToolCallCompleted, ToolCallFailed
+from milepost.core.guardrails import Guardrails, PythonRail
+from milepost.guardrails import Subject, rail
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.artifacts import IN_DATABASE_BYTES_MAX, Shelf
 from milepost.store import artifacts
@@ -168,6 +170,25 @@ async def stopped_in_a_call(shop: Workshop, stop: Callable[[str], Awaitable[obje
     return run.id
 
 
+async def cancelled_as_its_rails_look(shop: Workshop) -> str:
+    looking = asyncio.Event()
+
+    @rail(name="slow")
+    async def slow(_: Subject) -> None:
+        looking.set()
+        await asyncio.Event().wait()
+
+    guardrails = Guardrails(tool_results=(PythonRail(name="slow"),))
+    run = await shop.queue()
+    means = shop.means([LEAVE], leave, rails={"slow": slow})
+    agent = shop.agent(leave, guardrails=guardrails)
+    driven = await shop.driving(await shop.claim(), agent, means)
+    async with in_background(driven):
+        await asyncio.wait_for(looking.wait(), TIMEOUT_S)
+        await shop.cancel(run.id)
+    return run.id
+
+
 def playing() -> Scripted:
     return Scripted([LEAVE])
 
@@ -177,6 +198,7 @@ def playing() -> Scripted:
     [
         (cancelled, "cancelled"),
         (cancelled_in_a_call, "cancelled"),
+        (cancelled_as_its_rails_look, "cancelled"),
         (failed, "failed"),
         (too_late_in_a_call, "expired"),
         (out_of_steps, "incomplete"),

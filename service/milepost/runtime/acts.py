@@ -223,7 +223,9 @@ class Acts:
         events = await self._answers.answer(
             effect, tool, lambda emissions: self._run_tool(effect, seq, emissions)
         )
-        return await self.screened(events, self._journal.state)
+        shown = await self.screened(events, self._journal.state)
+        self._answers.told(effect.call.id)  # Stopped before this, it would have brought nothing.
+        return shown
 
     async def left_behind(self, effect: Call) -> list[Event]:
         """Return what tells of the files that a call left behind before it was stopped."""

@@ -85,7 +85,10 @@ class Answers:
         return event
 
     async def left_behind(self, call_id: str) -> list[ArtifactCreated]:
-        """Keep what a call has left behind that was stopped; it leaves no more."""
+        """Keep what a call has left behind that was stopped, maybe for the second time.
+
+        It leaves no more.
+        """
         if (emissions := self._running.pop(call_id, None)) is None:
             return []
         try:
@@ -94,12 +97,15 @@ class Answers:
             notices.artifact_lost(error, self._claim.run_id, call_id)
             return []
 
+    def told(self, call_id: str) -> None:
+        """Forget what a call has left behind: whoever asked has the events that tell of it."""
+        self._running.pop(call_id, None)
+
     async def _run(self, effect: CallTool, run: RunTool) -> list[Event]:
         """Run the tool; what it has left behind is told of before what came of it."""
         with collecting() as emissions:
             self._running[effect.call.id] = emissions
             events = await run(emissions)
-        self._running.pop(effect.call.id, None)
         try:
             left = await self._shelf.keep(emissions, effect.call.id, self._claim)
         except ContentLostError as error:
