@@ -103,6 +103,17 @@ test("a call that is asked about names its approval, and runs as it was edited",
   assert.equal(entry(asked, "c1").status, "denied");
 });
 
+test("a question that fell away is asked no more, and hides nothing that the call came to", () => {
+  for (const status of ["expired", "withdrawn"]) {
+    const asked = event("approval.requested", { call_id: "c1", approval_id: "apr_1" });
+    const fell = event(`approval.${status}`, { call_id: "c1", approval_id: "apr_1" });
+    const failed = event("tool_call.failed", { call_id: "c1", error: { code: "cancelled" } });
+
+    assert.equal(entry(storyOf(asked, fell), "c1").status, status);
+    assert.equal(entry(storyOf(asked, failed, fell), "c1").status, "failed");
+  }
+});
+
 test("an event that nobody knows yet is noted, and changes nothing else", () => {
   const story = storyOf(event("moon.risen", { phase: "full" }));
 

@@ -93,6 +93,8 @@ const STEPS = {
     const given = data.arguments ? { arguments: data.arguments } : {};
     return [call(story, data, { status: data.decision, ...given }), note(story, event)];
   },
+  "approval.expired": (story, data, event) => unasked(story, data, "expired", event),
+  "approval.withdrawn": (story, data, event) => unasked(story, data, "withdrawn", event),
   "steer.received": (story, data) => [add(story, "said", null, {
     role: "user", text: data.content, images: data.images?.length ?? 0,
   })],
@@ -124,6 +126,13 @@ function call(story, { call_id: id }, told) {
   const entry = story.byKey.get(id)
     ?? add(story, "call", id, { name: id, status: "requested", progress: "" });
   return Object.assign(entry, told);
+}
+
+// Where nobody can answer any more, the call may have come to something before that was said.
+function unasked(story, data, status, event) {
+  const entry = call(story, data, {});
+  if (entry.status === "asked") entry.status = status;
+  return [entry, note(story, event)];
 }
 
 function add(story, kind, key, told) {
