@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { once } from "node:events";
 import { test } from "node:test";
 
-const { Api, Refused, name } = await import(`${process.env.CONSOLE}/api.js`);
+const { Api, Refused, inTurn, name } = await import(`${process.env.CONSOLE}/api.js`);
 
 const SSE = { "content-type": "text/event-stream" };
 const frame = (id, type, data = {}) =>
@@ -168,4 +168,33 @@ test("nobody who answers is told as such", async () => {
   const api = new Api("http://127.0.0.1:1/", () => null);
 
   await assert.rejects(api.get("v1/runs"), (error) => !(error instanceof Refused));
+});
+
+test("what is asked for anew while an answer is under way is asked for once more", async () => {
+  const answers = [];
+  const ask = inTurn(() => new Promise((answer) => { answers.push(answer); }));
+
+  const asked = ask();
+  for (let change = 0; change < 100; change += 1) ask();
+  assert.equal(answers.length, 1);
+  answers[0]();
+  await Promise.resolve();
+  assert.equal(answers.length, 2);
+  answers[1]();
+  await asked;
+
+  ask();
+  assert.equal(answers.length, 3);
+});
+
+test("where an answer is refused, the next question is put all the same", async () => {
+  let asked = 0;
+  const ask = inTurn(async () => {
+    asked += 1;
+    throw new Error("no");
+  });
+
+  await assert.rejects(ask(), { message: "no" });
+  await assert.rejects(ask(), { message: "no" });
+  assert.equal(asked, 2);
 });

@@ -113,6 +113,25 @@ export class Api {
   }
 }
 
+/** Return what asks, and where it is told to meanwhile, asks once more behind that. */
+export function inTurn(ask) {
+  let asking = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (asking) return;
+    asking = true;
+    try {
+      while (again) {
+        again = false;
+        await ask();
+      }
+    } finally {
+      asking = false;
+    }
+  };
+}
+
 /** Return a name for a request that nobody else gives one. */
 export function name() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));

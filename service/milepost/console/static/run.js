@@ -1,5 +1,6 @@
 // A run: how it stands, what happens in it while it happens, and how to stop it.
 
+import { inTurn } from "./api.js";
 import { badge, form, h, labelled, put, trouble } from "./dom.js";
 import { drawing } from "./entries.js";
 import { address } from "./routes.js";
@@ -18,13 +19,18 @@ export async function oneRun(place, { api, route, signal, fail }) {
   const entries = h("div", { class: "story" });
   put(place, head, stop, entries, line);
 
-  let asked = 0;
-  let run = await api.get(path, {}, signal);
+  const run = await api.get(path, {}, signal);
   const keepsUp = ACTIVE.has(run.status);
   put(head, ...told(run));
   if (keepsUp) put(stop, stopping(api, path));
 
   const story = begun();
+  // Of two answers the one to the later question holds; and a long log has changes by the hundred.
+  const renew = inTurn(async () => {
+    const now = await api.get(path, {}, signal);
+    put(head, ...told(now));
+    if (!ACTIVE.has(now.status)) put(stop);
+  });
   const draw = drawing({ api, place: entries, keepsUp, closePx: CLOSE_PX });
   await api.follow(`${path}/events`, {
     signal,
@@ -37,17 +43,6 @@ export async function oneRun(place, { api, route, signal, fail }) {
     },
   });
   put(line, "The run is over.");
-
-  // Of two answers the one to the later question holds, whichever comes first.
-  async function renew() {
-    asked += 1;
-    const mine = asked;
-    const now = await api.get(path, {}, signal);
-    if (mine !== asked) return;
-    run = now;
-    put(head, ...told(run));
-    if (!ACTIVE.has(run.status)) put(stop);
-  }
 }
 
 function told(run) {
