@@ -91,6 +91,17 @@ test("thinking and progress begin anew after a cut, and are not doubled", () => 
   assert.equal(entry(story, "c1").progress, "10 %, 20 %");
 });
 
+test("a call that is made again shows its progress from the beginning", () => {
+  const started = (attempt) => event("tool_call.started", { call_id: "c1", attempt });
+  const progress = (offset, text) => event("tool_call.progress", { call_id: "c1", offset, text });
+  const story = storyOf(
+    started(1), progress(0, "page 1, "), progress(8, "page 2"),
+    started(2), progress(0, "page 1 again"), progress(12, "!"),
+  );
+
+  assert.equal(entry(story, "c1").progress, "page 1 again!");
+});
+
 test("a call that is asked about names its approval, and runs as it was edited", () => {
   const asked = storyOf(event("approval.requested", { call_id: "c1", approval_id: "apr_1" }));
   assert.equal(entry(asked, "c1").status, "asked");

@@ -69,7 +69,8 @@ const STEPS = {
   },
   "tool_call.started"(story, data) {
     const given = data.arguments ? { arguments: data.arguments } : {};
-    return [call(story, data, { status: "started", attempt: data.attempt, ...given })];
+    const begun = { status: "started", attempt: data.attempt, progress: "", known: {} };
+    return [call(story, data, { ...begun, ...given })];
   },
   "tool_call.progress": (story, data) => grown(call(story, data, {}), "progress", data),
   "tool_call.completed"(story, data) {
