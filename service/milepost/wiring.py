@@ -147,7 +147,8 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         if exporter:
             stack.push_async_callback(asyncio.to_thread, exporter.close)
         blobs = DirectoryBlobs(Path(settings.artifacts_dir))
-        await asyncio.to_thread(blobs.require_writable)
+        if settings.slots:  # Who drives no runs keeps nothing: it may only read there.
+            await asyncio.to_thread(blobs.require_writable)
         export = exporter.export if exporter else no_export
         ports = Ports(store, hub, now_ms, Ids(), metrics, Shelf(store, blobs), export)
         equipment = await stack.enter_async_context(

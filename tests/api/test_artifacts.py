@@ -13,7 +13,7 @@ import pytest
 from milepost.providers.wire_names import taken_name
 from tests.api.asking import events
 from tests.api.making import made, refusal
-from tests.api.serving import KeyedService, serving_tenants, settings_for
+from tests.api.serving import KeyedService, serving, serving_tenants, settings_for
 from tests.stubs.directed_model import directed_model
 
 CLERK = "agent:clerk"
@@ -242,3 +242,15 @@ async def test_artifacts_of_a_run_below_go_with_the_session_that_had_it_made(des
     assert (len(files), gone.status_code) == (1, 204)
     assert refusal(await client.get(f"/v1/sessions/{child['session_id']}"))[0] == 404
     assert [each for each in desk.folder.rglob("*") if each.is_file()] == []
+
+
+async def test_who_drives_no_runs_needs_no_folder_for_what_they_leave(
+    sqlite_database_url: str, tmp_path: Path
+) -> None:
+    """It may be mounted there for reading alone."""
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file" / "artifacts")
+
+    settings = settings_for(sqlite_database_url, slots=0, artifacts_dir=place)
+    async with serving(settings) as service, service.client() as client:
+        assert (await client.get("/v1/runs")).status_code == 200
