@@ -64,6 +64,12 @@ class Page:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
+    async def enter(self) -> None:
+        """Press Enter where the focus is."""
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+        await self._ask("Input.dispatchKeyEvent", type="keyDown", text="\r", **key)
+        await self._ask("Input.dispatchKeyEvent", type="keyUp", **key)
+
     async def until(self, wanted: str) -> None:
         """Wait until this is true in the page."""
         try:

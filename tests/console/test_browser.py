@@ -86,6 +86,20 @@ async def test_a_call_is_edited_and_approved_in_the_inbox_and_its_trace_is_shown
     assert page.faults == []
 
 
+async def test_enter_behind_a_comment_says_no_yes(service: Service, page: Page) -> None:
+    """Whoever writes why not has answered nothing before a button is pressed."""
+    await start(page, service, "Send an email to ann@example.com saying hello")
+    await page.until(one("article.call article.card"))
+
+    await page.do(f"{one('.card input')}.value = 'Not to her.'; {one('.card input')}.focus()")
+    await page.enter()
+    await page.do(f"{one('.card button[value=deny]')}.click()")
+
+    await page.until(one("article.end"))
+    assert "Not to her." in await page.do(f"{one('article.call')}.innerText")
+    assert await page.do(f"{one('article.call .badge')}.textContent") == "denied"
+
+
 async def test_an_edit_that_a_browser_would_round_is_not_sent(service: Service, page: Page) -> None:
     await start(page, service, "Send an email to ann@example.com saying hello")
     await page.until(one("article.call article.card"))

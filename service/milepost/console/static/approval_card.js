@@ -37,6 +37,10 @@ export function card(api, approval) {
     edit.setAttribute("aria-expanded", String(!edited.hidden));
     if (!edited.hidden) written.focus();
   });
+  // It would press the first button: a yes, whatever the comment says.
+  comment.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") event.preventDefault();
+  });
   renew(approval);
   return { element, renew };
 
