@@ -86,6 +86,25 @@ async def test_a_call_is_edited_and_approved_in_the_inbox_and_its_trace_is_shown
     assert page.faults == []
 
 
+async def test_what_comes_into_the_inbox_moves_no_button_that_is_there(
+    service: Service, page: Page
+) -> None:
+    """It would be pressed in the place of the one that was meant."""
+    top = "document.querySelector('.cards article.card button.main').getBoundingClientRect().top"
+    async with service.client() as client:
+        first = await parked(client)
+        await page.open(f"{service.base_url}/#/approvals")
+        await page.until(one(".cards article.card"))
+        stood = await page.do(top)
+
+        second = await parked(client)
+        await page.until("document.querySelectorAll('.cards article.card').length === 2")
+
+    links = await page.do("[...document.querySelectorAll('.card h2 a')].map(each => each.hash)")
+    assert links == [f"#/approvals/{asked['id']}" for asked in (first, second)]
+    assert await page.do(top) == stood
+
+
 async def test_enter_behind_a_comment_says_no_yes(service: Service, page: Page) -> None:
     """Whoever writes why not has answered nothing before a button is pressed."""
     await start(page, service, "Send an email to ann@example.com saying hello")

@@ -35,7 +35,7 @@ async function inbox({ cards, below, agent, api, signal }) {
     else if (approval.status === "pending") {
       const one = card(api, approval);
       known.set(approval.id, one);
-      cards.prepend(one.element);
+      cards.append(one.element);  // Above others it would move their buttons.
     }
   };
   const onEvent = ({ type, data }) => {
