@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from milepost.core.scripts import JOINERS, JOINING, MARKS, UNSPACED
+
 MemoryScope = Literal["session", "user", "agent", "tenant"]
 MemoryKind = Literal["entity", "relation", "fact", "log"]
 MemoryOrigin = Literal["run", "tool", "client"]
@@ -17,27 +19,10 @@ NAME_CHARS_MAX = 200
 CONTENT_CHARS_MAX = 2_000
 WORD_CHARS_MAX = 64
 SOUGHT_MAX = 32
-# Letters of Arabic and Indic scripts: a joiner behind one is part of the word.
-JOINING = "\u0600-\u08ff\u0900-\u0dff\ufb50-\ufdff\ufe70-\ufefc"
 _KEY_CHARS_MAX = 200
 _SHORT = 2
-
-# Scripts that put no spaces between words: each of their signs is taken for one.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf"
-    "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-)
-# Where marks stand that belong to the letter before them, as most vowels do in Hindi or Thai.
-_MARKED = (range(0x0300, 0x1E00), range(0xA600, 0xAC00), range(0x11000, 0x12000))
-_MARKS = "".join(
-    chr(point)
-    for points in _MARKED
-    for point in points
-    if unicodedata.category(chr(point)) in {"Mn", "Mc"}
-)
-_JOINERS = "\u200c\u200d"
-_UNSEEN_JOINER = re.compile(f"(?<![{JOINING}])[{_JOINERS}]")
-_WORD = re.compile(rf"(?:[^\W_{_UNSPACED}]+[{_MARKS}]*)+|(?=[^\W_])[{_UNSPACED}][{_MARKS}]*")
+_UNSEEN_JOINER = re.compile(f"(?<![{JOINING}])[{JOINERS}]")
+_WORD = re.compile(rf"(?:[^\W_{UNSPACED}]+[{MARKS}]*)+|(?=[^\W_])[{UNSPACED}][{MARKS}]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +97,7 @@ def line(text: str, chars_max: int = CONTENT_CHARS_MAX) -> str:
     """
     spaced = _UNSEEN_JOINER.sub("", " ".join(text.split()))
     printable = "".join(
-        char for char in spaced if char in _JOINERS or unicodedata.category(char)[0] != "C"
+        char for char in spaced if char in JOINERS or unicodedata.category(char)[0] != "C"
     )
     return printable[:chars_max].rstrip()
 

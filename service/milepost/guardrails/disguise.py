@@ -8,7 +8,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 
-from milepost.core.memories import JOINING
+from milepost.core.scripts import JOINERS, JOINING
 
 KNOWN_MAX = 4_096
 
@@ -18,10 +18,9 @@ _NO_WIDTH = (
     "\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e01ef"
 )
-_ANY = f"[{_NO_WIDTH}\u200c\u200d]"
+_ANY = f"[{_NO_WIDTH}{JOINERS}]"
 _DROPPED = re.compile(
-    f"(?<!{_ANY})(?:[{_NO_WIDTH}]|(?<![{JOINING}])[\u200c\u200d])"
-    f"{_ANY}{{0,{_RUN_MAX - 1}}}(?!{_ANY})"
+    f"(?<!{_ANY})(?:[{_NO_WIDTH}]|(?<![{JOINING}])[{JOINERS}]){_ANY}{{0,{_RUN_MAX - 1}}}(?!{_ANY})"
 )
 
 

@@ -82,7 +82,7 @@ def decode(value: bytes) -> CachedReply | None:
         return None
     match fields:
         case {
-            "v": 3,
+            "v": version,
             "made_ms": int(made_ms),
             "text": str(text),
             "reasoning": str(reasoning),
@@ -93,20 +93,14 @@ def decode(value: bytes) -> CachedReply | None:
             "model": str(model),
             "tokens": dict(counts),
             **unknown,
-        } if not unknown:
-            calls, sealed = _calls(listed), _sealed(seals)
-            usage = _usage(counts)
-            reply = Reply(
-                text, reasoning, calls or (), reason, usage or Usage(), response_id, model,
-                sealed=sealed or (),
-            )  # fmt: skip
+        } if version == VERSION and not unknown:
+            calls, sealed, usage = _calls(listed), _sealed(seals), _usage(counts)
         case _:
             return None
-    if calls is None or sealed is None or usage is None or not _is_whole(reply):
+    if calls is None or sealed is None or usage is None or not 0 <= made_ms <= TIME_MS_MAX:
         return None
-    if not 0 <= made_ms <= TIME_MS_MAX:
-        return None
-    return CachedReply(reply, made_ms)
+    reply = Reply(text, reasoning, calls, reason, usage, response_id, model, sealed=sealed)
+    return CachedReply(reply, made_ms) if _is_whole(reply) else None
 
 
 def replay(cached: CachedReply, now_ms: int) -> Iterator[Delta]:
