@@ -50,7 +50,11 @@ class Learning:
 
     async def memories(self, **params: Any) -> list[dict[str, Any]]:
         """Return what is known, the oldest first."""
-        answer = await self.client.get("/v1/memories", params={"order": "asc", **params})
+        return await self.found(order="asc", **params)
+
+    async def found(self, **params: Any) -> list[dict[str, Any]]:
+        """Return what is known, as it is asked for."""
+        answer = await self.client.get("/v1/memories", params=params)
         listed: list[dict[str, Any]] = answer.json()["data"]
         return listed
 
@@ -159,7 +163,7 @@ async def test_the_model_keeps_and_finds_with_tools(learning: Learning) -> None:
     assert "Noted, in the memory of the user: The parcel" in kept["output"]["text"]
     assert "- The parcel comes on Friday." in found["output"]["text"]
     assert "Nothing is known about that." in other["output"]["text"]
-    [memory] = await learning.memories(q="parcel", kind="fact")
+    [memory] = await learning.found(q="parcel", kind="fact")
     assert (memory["source"]["origin"], memory["source"]["run_id"]) == ("tool", kept["id"])
 
 
