@@ -49,6 +49,7 @@ from milepost.worker.sweeper import Sweeper
 from tests.runtime.tools import add
 from tests.runtime.workshop import AT_ONCE, TENANT, Held, Turns, Workshop, in_background, of
 
+HOUR_MS = 3_600_000
 ASK = calling(("agent:scribe", {"input": "Write it down."}))
 SCRIBE = Agent("agt_2", 1, "scribe", "test/model", metadata={"description": "Writes things down."})
 
@@ -265,6 +266,42 @@ async def test_a_child_that_has_answered_is_not_refused_after_that(
     log = await shop.log(run.id)
     assert of(log, ToolCallFailed) == []
     assert of(log, RunCompleted)
+
+
+class Late(Interrupted):
+    """Children that are queued, of which it is said only as their call is stopped."""
+
+    async def start(
+        self, effect: CallTool, seq: int, claim: Claim, agent: Agent, state: State
+    ) -> Event:
+        """Queue the run, and say so once nobody wants to hear it any more."""
+        starting = asyncio.ensure_future(super().start(effect, seq, claim, agent, state))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self.go.set()
+            return await starting
+
+
+async def test_a_child_that_has_answered_is_not_begun_after_that_as_its_parent_expires(
+    shop: Workshop, scribe: Agent
+) -> None:
+    """Its answer is read in the same moment, and counts: the call has one end."""
+    agent, children, hours = lead(shop), Late(shop.ports), [0]
+    run = await shop.queue(deadline_ms=shop.clock() + HOUR_MS // 2)
+    ports = replace(shop.ports, clock=lambda: shop.clock() + hours[0] * HOUR_MS)
+    means = replace(shop.means(Scripted([ASK])), children=children, ports=ports)
+    driven = await shop.driving(await shop.claim(), agent, means)
+
+    async with in_background(driven):
+        await children.queued.wait()
+        hours[0] = 1
+        await shop.go_on([saying("Written.")], agent=scribe)
+
+    log = await shop.log(run.id)
+    assert len(of(log, ChildRunStarted)) == len(of(log, ChildRunEnded)) == 1
+    assert (len(of(log, ToolCallCompleted)), of(log, ToolCallFailed)) == (1, [])
+    assert of(log, RunExpired)
 
 
 async def test_a_child_that_is_over_before_its_dead_parents_worker_said_so_is_heard(

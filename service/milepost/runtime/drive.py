@@ -256,7 +256,7 @@ class Drive:
             if not settlement.happened and read_to is None:
                 return settlement
             if settlement.change and settlement.change.ends:
-                if brought := await self._end_works():
+                if brought := await self._end_works(happened):
                     happened += brought
                     continue
                 await self._learn(settlement)
@@ -276,16 +276,19 @@ class Drive:
             f"run {journal.claim.run_id} gets messages faster than it can read them"
         )
 
-    async def _end_works(self) -> list[Stamped]:
-        """Stop what is in hand of a run that ends; return what came to its own end meanwhile."""
-        works, state = dict(self._works), self._journal.state
+    async def _end_works(self, happened: Sequence[Stamped]) -> list[Stamped]:
+        """Stop what is in hand of a run that ends; return what came to its own end meanwhile.
+
+        By what has `happened` a child may be over whose call is in hand still.
+        """
+        works, state = dict(self._works), folded(self._journal.state, happened)
         await self._stop_works()
-        happened = await self._announced() if works else []
+        ended = await self._announced() if works else []
         for task, effect in works.items():
             if (brought := self._brought(effect, task, state)) is None:
                 brought = self._journal.stamp(*await self._acts.left_behind(effect))
-            happened += brought
-        return happened
+            ended += brought
+        return ended
 
     def _brought(
         self, effect: Call, task: asyncio.Task[list[Event]], state: State
