@@ -19,7 +19,8 @@ _HEAD = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
-    '<link rel="icon" href="console/icon.svg"><link rel="stylesheet" href="console/reference.css">'
+    '<link rel="icon" href="console/icon.svg"><link rel="stylesheet" href="console/palette.css">'
+    '<link rel="stylesheet" href="console/reference.css">'
 )
 
 
