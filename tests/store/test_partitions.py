@@ -18,8 +18,8 @@ from tests.store.conftest import opened, serving
 from tests.store.making import TENANT, a_finish, a_park, a_run, a_worker, an_append, claims, events
 
 WEEK_MS = 7 * 86_400_000
-# Mondays; the later one is a year behind all that is made ahead.
-NOW_MS, LATER_MS = 1_795_392_000_000, 1_826_841_600_000
+# Mondays; the later one is behind all that is made ahead, whenever this is run.
+NOW_MS, LATER_MS = 1_795_392_000_000, 4_099_075_200_000
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -70,8 +70,8 @@ async def test_the_weeks_to_come_are_made_once(postgres: Store) -> None:
 
     assert len(made) == WEEKS_AHEAD + 1
     assert await make_ahead(postgres, LATER_MS + WEEK_MS - 1) == []
-    assert await make_ahead(postgres, LATER_MS + WEEK_MS) == ["events_20280110"]
-    assert (await names(postgres))[-len(made) - 1 :] == [*made, "events_20280110"]
+    assert await make_ahead(postgres, LATER_MS + WEEK_MS) == ["events_21000111"]
+    assert (await names(postgres))[-len(made) - 1 :] == [*made, "events_21000111"]
 
 
 async def test_many_that_make_them_at_once_make_each_of_them_once(
@@ -104,7 +104,7 @@ async def test_a_run_has_all_its_events_in_the_partition_of_its_week(
     (claim,) = await claims(postgres, await a_worker(postgres))
     await postgres.append(an_append(claim))
 
-    assert place_of(beside, run.id) == {"events_20271129"}
+    assert place_of(beside, run.id) == {"events_20991130"}
     assert len(await events(postgres, run.id)) == 3
 
 
@@ -120,7 +120,7 @@ async def test_a_run_of_a_week_that_nobody_made_is_taken_and_moves_when_it_is_ma
 
     await make_ahead(postgres, LATER_MS)
 
-    assert place_of(beside, run.id) == {"events_20271122"}
+    assert place_of(beside, run.id) == {"events_20991123"}
     assert place_of(beside, other.id) == {"events_default"}
     assert len(await events(postgres, run.id)) == 1
 
@@ -158,7 +158,7 @@ async def test_one_that_would_have_to_wait_gives_up_and_leaves_nothing(
     with pytest.raises(DatabaseUnavailableError, match="lock timeout"):
         await make_ahead(postgres, LATER_MS)
 
-    left = beside.execute("SELECT to_regclass('events_20271122')").fetchone()
+    left = beside.execute("SELECT to_regclass('events_20991123')").fetchone()
     beside.rollback()
     assert left == (None,)
     assert len(await make_ahead(postgres, LATER_MS)) == WEEKS_AHEAD + 1
@@ -194,11 +194,11 @@ async def test_a_partition_goes_once_all_its_runs_are_gone(postgres: Store) -> N
 
     dropped = await drop_before(postgres, LATER_MS + 3 * WEEK_MS)
 
-    assert dropped.gone[-2:] == ("events_20271122", "events_20271206")
-    assert dropped.kept == {"events_20271129": (waits.id, scheduled.id)}
+    assert dropped.gone[-2:] == ("events_20991123", "events_20991207")
+    assert dropped.kept == {"events_20991130": (waits.id, scheduled.id)}
     assert await postgres.read(log.read_all(TENANT, over.id)) == []
     assert len(await events(postgres, waits.id)) == 3
-    assert (await names(postgres))[:2] == ["events_20271129", "events_20271213"]
+    assert (await names(postgres))[:2] == ["events_20991130", "events_20991214"]
 
 
 async def test_a_week_that_is_not_quite_past_is_kept(postgres: Store) -> None:
@@ -206,8 +206,8 @@ async def test_a_week_that_is_not_quite_past_is_kept(postgres: Store) -> None:
 
     dropped = await drop_before(postgres, LATER_MS + WEEK_MS - 1)
 
-    assert "events_20271122" in await names(postgres)
-    assert "events_20271122" not in dropped.gone
+    assert "events_20991123" in await names(postgres)
+    assert "events_20991123" not in dropped.gone
 
 
 async def test_dropping_does_not_wait_for_readers(postgres: Store, beside: Connection) -> None:

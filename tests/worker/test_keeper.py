@@ -50,7 +50,7 @@ from tests.worker.keeping import (
 OLD_MS = NOW_MS - 40 * DAY_MS
 NEW_MS = NOW_MS - 2 * DAY_MS
 _PARTS = ("events_ms", "traces_ms", "artifacts_ms", "memories_ms")
-MONDAY_MS = 1_826_841_600_000  # a year behind all partitions that are made ahead
+MONDAY_MS = 4_099_075_200_000  # behind all partitions that are made ahead, whenever this is run
 
 
 @pytest.fixture
