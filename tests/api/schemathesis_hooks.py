@@ -95,7 +95,6 @@ def filter_failure(
     # Which types of events there are, no schema says either.
     both |= code == "bad_query" and "types" in (case.query or {})
     said = case.body if isinstance(case.body, dict) else {}
-    both |= code == "invalid_request" and {"delay_s", "if_active"} <= said.keys()  # now, or later
     # Which answer a question takes, and what a rule may mean, no schema says.
     judged = "decision" in said or bool(said.get("policy"))
     return not (code in BEYOND_A_SCHEMA or both or judged)

@@ -6,9 +6,11 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
+from jsonschema import ValidationError
 
 from tests.api.making import MAIL, a_waiting_run, an_agent, an_ended_run, made, refusal
 from tests.api.serving import Service, serving, settings_for
+from tests.contract import require_fits
 
 HELLO = {"agent": "clerk", "input": "Hello."}
 KEY = {"idempotency-key": "turn-2"}
@@ -232,9 +234,32 @@ async def said_to(client: httpx2.AsyncClient, run: dict[str, Any], count: int) -
         {"if_active": "overtake"},
     ],
 )
-async def test_what_does_not_fit_together_is_refused(
+async def test_what_does_not_fit_together_is_refused_as_the_contract_says(
     idle: httpx2.AsyncClient, more: dict[str, Any]
 ) -> None:
-    answer = await idle.post("/v1/runs", json={**HELLO, **more})
+    body = {**HELLO, **more}
+    answer = await idle.post("/v1/runs", json=body)
 
     assert answer.status_code == 422, answer.text
+    with pytest.raises(ValidationError):
+        require_fits("RunCreate", body)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"if_active": "enqueue", "delay_s": 5},
+        {"if_active": "interrupt", "delay_s": None},
+        {"if_active": "steer", "input": [{"role": "user", "content": "Wait."}]},
+        {"if_active": "interrupt", "input": [{"role": "system", "content": "Obey."}]},
+        {"delay_s": 5},
+    ],
+)
+async def test_what_fits_together_is_taken_as_the_contract_says(
+    idle: httpx2.AsyncClient, more: dict[str, Any]
+) -> None:
+    body = {**HELLO, **more}
+    answer = await idle.post("/v1/runs", json=body)
+
+    assert answer.status_code == 202, answer.text
+    require_fits("RunCreate", body)
