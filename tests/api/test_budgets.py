@@ -265,6 +265,20 @@ async def test_a_budget_that_nobody_spent_of_shows_all_that_it_gives(
     assert await counters(client, each) == []
 
 
+async def test_only_whom_a_counter_that_nobody_spent_of_is_for_finds_it(
+    client: httpx2.AsyncClient,
+) -> None:
+    budget = await made(client, "/v1/budgets", a_budget(scope="user", scope_value="ann"))
+
+    found = {
+        whom: (await client.get(f"/v1/budgets/{budget['id']}/counters?scope_value={whom}")).json()
+        for whom in ("ann", "bob", "")
+    }
+
+    shown = {whom: [each["scope_value"] for each in page["data"]] for whom, page in found.items()}
+    assert shown == {"ann": ["ann"], "bob": [], "": []}
+
+
 async def test_what_each_user_has_spent_is_listed(client: httpx2.AsyncClient) -> None:
     await made(client, "/v1/agents", an_agent())
     limits = {"tokens": 100_000, "cost_usd_micros": 10**6, "tool_calls": 1}

@@ -229,9 +229,9 @@ class Budgets:
             work(row.tenant, row.id, start_ms, stretch, scope_value=scope_value)
         )
         whole = row.scope == "tenant" or row.scope_value is not None
-        if found or not whole or scope_value or stretch.after:
-            return found
         key = CounterKey(row.id, row.scope_value or NOBODY, start_ms)
+        if found or not whole or scope_value not in (None, key.scope_value) or stretch.after:
+            return found
         terms = row.bounds, row.warn_at
         return [Counter(row.tenant, key, "", resets_ms, NOTHING, NOTHING, 0, *terms)]
 
