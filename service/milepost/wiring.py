@@ -98,6 +98,7 @@ from milepost.worker.embedder import Embedder
 from milepost.worker.eraser import Eraser
 from milepost.worker.keeper import Keeper
 from milepost.worker.pump import Pump
+from milepost.worker.scheduler import Scheduler
 from milepost.worker.scribe import Scribe
 from milepost.worker.shifts import BY_SQL, Dispatch, Shifts, Terms
 from milepost.worker.slices import slice_of
@@ -173,8 +174,9 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         )
         working = asyncio.create_task(shifts.run(), name="the worker")
         background.keep(
-            working, _pump(settings, ports), _courier(ports, equipment.post),
-            _scribe(settings, ports), *_keepers(settings, ports, equipment.cache),
+            working, _pump(settings, ports), _scheduler(settings, ports),
+            _courier(ports, equipment.post), _scribe(settings, ports),
+            *_keepers(settings, ports, equipment.cache),
         )  # fmt: skip
         yield Process(
             Api(parts),
@@ -389,6 +391,11 @@ def _tasks(
 def _pump(settings: Settings, ports: Ports) -> asyncio.Task[None]:
     pump = Pump(ports, queue_max=settings.queue_max)
     return asyncio.create_task(pump.run(), name="the pump")
+
+
+def _scheduler(settings: Settings, ports: Ports) -> asyncio.Task[None]:
+    scheduler = Scheduler(ports, queue_max=settings.queue_max)
+    return asyncio.create_task(scheduler.run(), name="the scheduler")
 
 
 @asynccontextmanager

@@ -35,6 +35,12 @@ def a_webhook(**changes: Any) -> dict[str, Any]:
     return {"url": "http://127.0.0.2:9/hook", "events": ["approval.decided"], **changes}
 
 
+def a_schedule(**changes: Any) -> dict[str, Any]:
+    """Return the body of a schedule that no test lives to see come, every New Year's Eve."""
+    run = {"agent": "clerk", "input": "What is 2 + 3?"}
+    return {"cron": "59 23 31 12 *", "run": run, **changes}
+
+
 async def made(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Create something; return it as it is shown."""
     answer = await client.post(path, json=body)

@@ -9,6 +9,7 @@ import httpx2
 from tests.api.making import (
     a_budget,
     a_memory,
+    a_schedule,
     a_tool_source,
     a_waiting_run,
     a_webhook,
@@ -130,6 +131,11 @@ SURFACE = (
     Endpoint("GET", "/v1/batches/{batch_id}/results", _READ),
     Endpoint("GET", "/v1/batches/{batch_id}/events", _READ),
     Endpoint("POST", "/v1/batches/{batch_id}/cancel", _WRITE, {"reason": "why not"}),
+    Endpoint("POST", "/v1/schedules", _WRITE, a_schedule()),
+    Endpoint("GET", "/v1/schedules", _READ),
+    Endpoint("GET", "/v1/schedules/{schedule_id}", _READ),
+    Endpoint("PATCH", "/v1/schedules/{schedule_id}", _WRITE, {"enabled": False}),
+    Endpoint("DELETE", "/v1/schedules/{schedule_id}", _WRITE),
     Endpoint(
         "POST",
         "/v1/channels/{channel}/messages",
@@ -209,6 +215,7 @@ NOTHING = {
     "key_id": "key_0",
     "memory_id": "mem_0",
     "run_id": "run_0",
+    "schedule_id": "sch_0",
     "secret": "none",
     "session_id": "ses_0",
     "summary_id": "sum_0",
@@ -230,6 +237,7 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
     run = await a_waiting_run(client, session_id=session["id"], metadata=label, user=MARK)
     (approval,) = (await client.get("/v1/approvals?status=pending")).json()["data"]
     batch = await an_ended_batch(client, ["What is 2 + 3?"], metadata=label)
+    schedule = await made(client, "/v1/schedules", a_schedule(name=MARK, metadata=label))
     memory = await made(client, "/v1/memories", a_memory(content=MARK))
     key = await made(client, "/v1/keys", {"name": MARK, "scopes": ["runs:read"]})
     source = await made(client, "/v1/tool_sources", a_tool_source(MARK, "click"))
@@ -252,6 +260,7 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
         "key_id": key["id"],
         "memory_id": memory["id"],
         "run_id": run["id"],
+        "schedule_id": schedule["id"],
         "secret": MARK,
         "session_id": session["id"],
         "summary_id": "sum_0",

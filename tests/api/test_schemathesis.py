@@ -16,6 +16,7 @@ from tests.api.asking import ended, equipped, parked, started
 from tests.api.making import (
     a_budget,
     a_memory,
+    a_schedule,
     a_webhook,
     an_agent,
     an_ended_batch,
@@ -120,6 +121,8 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
     budgets = [await made(client, "/v1/budgets", a_budget()) for _ in range(2)]
     memories = [await made(client, "/v1/memories", a_memory(content=f"{n}")) for n in range(2)]
     hook = await made(client, "/v1/webhooks", a_webhook())
+    again = a_schedule(run={"agent": "demo", "input": "hello"})
+    schedules = [await made(client, "/v1/schedules", again) for _ in range(2)]
     send = f"/v1/webhooks/{hook['id']}/test"
     deliveries = [await made(client, send, {}) for _ in range(2)]
     return {
@@ -129,6 +132,7 @@ async def things(client: httpx2.AsyncClient) -> dict[str, list[str]]:
         "run_id": [*over, *(approval["run_id"] for approval in asked)],
         "session_id": sessions,
         "summary_id": [summary["id"] for summary in trimmed],
+        "schedule_id": [schedule["id"] for schedule in schedules],
         "place": ["1.0"],
         "approval_id": [approval["id"] for approval in asked],
         "key_id": [key["id"] for key in keys],
@@ -151,6 +155,8 @@ async def things_of_one_operation(client: httpx2.AsyncClient) -> dict[str, dict[
     memories = [await made(client, "/v1/memories", a_memory(content=f"m{n}")) for n in range(4)]
     budgets = [await made(client, "/v1/budgets", a_budget()) for _ in range(4)]
     hooks = [await made(client, "/v1/webhooks", a_webhook()) for _ in range(4)]
+    again = a_schedule(run={"agent": "demo", "input": "hello"})
+    schedules = [await made(client, "/v1/schedules", again) for _ in range(4)]
     return {
         "POST /v1/tools/{name}/call": {"name": ["add"]},
         "POST /v1/runs/{run_id}/messages": {"run_id": waiting},
@@ -160,6 +166,9 @@ async def things_of_one_operation(client: httpx2.AsyncClient) -> dict[str, dict[
         "DELETE /v1/memories/{memory_id}": {"memory_id": [memory["id"] for memory in memories]},
         "DELETE /v1/budgets/{budget_id}": {"budget_id": [budget["id"] for budget in budgets]},
         "DELETE /v1/webhooks/{webhook_id}": {"webhook_id": [hook["id"] for hook in hooks]},
+        "DELETE /v1/schedules/{schedule_id}": {
+            "schedule_id": [schedule["id"] for schedule in schedules]
+        },
     }
 
 

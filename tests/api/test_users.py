@@ -18,6 +18,7 @@ from milepost.live.text_buffers import TextBuffers
 from tests.api.making import (
     a_budget,
     a_memory,
+    a_schedule,
     a_waiting_run,
     a_webhook,
     an_agent,
@@ -141,6 +142,8 @@ async def said_everywhere(desk: Desk) -> None:
     wanted = {"agent": "clerk", "user": USER, "items": items, "metadata": {"about": MARK}}
     batch = await made(client, "/v1/batches", wanted)
     await over(client, batch["id"])
+    again = {"agent": "clerk", "input": f"Again and again, {MARK}", "user": USER}
+    await made(client, "/v1/schedules", a_schedule(run=again, metadata={"about": MARK}))
     await made(client, "/v1/memories", a_memory(scope="user", owner=USER, content=f"Knows {MARK}"))
     for number, text in enumerate(
         [f"From a chat, {MARK}", f'call put_off {{"text": "{MARK}"}}', f"and again, {MARK}"]
@@ -204,7 +207,7 @@ async def decided(desk: Desk, decision: str, text: str) -> None:
 
 EVERYWHERE = {
     "approvals", "artifact_contents", "artifacts", "batches", "channel_messages", "conversations",
-    "idempotency", "memories", "pending_actions", "runs", "sessions", "usage", "votes",
+    "idempotency", "memories", "pending_actions", "runs", "schedules", "sessions", "usage", "votes",
 }  # fmt: skip
 
 
@@ -301,7 +304,7 @@ async def test_all_that_there_is_of_a_user_can_be_taken_along(desk: Desk) -> Non
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert answer.headers["content-type"] == "application/x-ndjson"
     kinds = Counter(line["kind"] for line in lines)
-    assert {"session", "run", "event", "artifact", "batch", "memory"} == set(kinds)
+    assert {"session", "run", "event", "artifact", "batch", "schedule", "memory"} == set(kinds)
     runs = {line["data"]["id"] for line in lines if line["kind"] == "run"}
     assert len(runs) == kinds["run"]
     assert {line["data"]["run_id"] for line in lines if line["kind"] == "event"} == runs
@@ -366,6 +369,7 @@ async def test_while_a_user_is_erased_nothing_is_made_that_bears_the_name(desk: 
         "/v1/session_imports": {
             "format": "milepost.session/1", "session": {"user": USER}, "runs": [],
         },
+        "/v1/schedules": a_schedule(run={"agent": "clerk", "input": "Hi", "user": USER}),
         "/v1/sessions": {"user": USER},
     }  # fmt: skip
 

@@ -9,14 +9,16 @@ from milepost.api.artifacts import show_artifact
 from milepost.api.batches_shown import show_batch
 from milepost.api.memories_shown import show_memory
 from milepost.api.runs_shown import show_run
+from milepost.api.schedules_shown import show_schedule
 from milepost.api.session_shown import show_session
 from milepost.core.errors import NotFoundError
 from milepost.live.frames import rfc3339
-from milepost.store import artifacts, batches, log, memories, runs, sessions
+from milepost.store import artifacts, batches, log, memories, runs, schedules, sessions
 from milepost.store.batches import BatchFilter
 from milepost.store.memories import MemoryFilter
 from milepost.store.records import Page, RunFilter
 from milepost.store.runs import RunRow
+from milepost.store.schedules import ScheduleFilter
 from milepost.store.sessions import SessionFilter
 from milepost.store.store import Store
 from milepost.store.work import Work
@@ -28,7 +30,7 @@ Thing = tuple[str, dict[str, Any]]
 
 
 class Export:
-    """What is kept of one user: sessions with their runs, the runs elsewhere, batches, memories."""
+    """What is kept of one user: sessions with their runs, runs elsewhere, and all else."""
 
     def __init__(self, store: Store, tenant: str, user: str) -> None:
         self._store = store
@@ -48,6 +50,8 @@ class Export:
                     yield thing
         async for batch in self._all(self._batches, lambda row: row.id):
             yield "batch", show_batch(batch)
+        async for schedule in self._all(self._schedules, lambda row: row.id):
+            yield "schedule", show_schedule(schedule)
         async for memory in self._all(self._memories, lambda row: row.id):
             yield "memory", show_memory(memory)
 
@@ -97,6 +101,9 @@ class Export:
 
     def _batches(self, page: Page) -> Work[list[batches.BatchRow]]:
         return batches.search(self._tenant, BatchFilter(user=self._user), page)
+
+    def _schedules(self, page: Page) -> Work[list[schedules.ScheduleRow]]:
+        return schedules.search(self._tenant, ScheduleFilter(user=self._user), page)
 
     def _memories(self, page: Page) -> Work[list[memories.MemoryRow]]:
         return memories.search(self._tenant, MemoryFilter(user=self._user), page)

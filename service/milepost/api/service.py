@@ -35,6 +35,7 @@ from milepost.api.retention import Retention
 from milepost.api.run_forks import RunForks
 from milepost.api.run_replays import RunReplays
 from milepost.api.runs import Runs
+from milepost.api.schedules import Schedules
 from milepost.api.secrets import Secrets
 from milepost.api.session_events import SessionEvents
 from milepost.api.session_exports import SessionExports
@@ -150,6 +151,7 @@ class Api:
             Steers(parts.ports),
             CallLedger(parts.ports),
             Batches(parts.ports, parts.streams),
+            Schedules(parts.ports),
             ClientTools(parts.ports, parts.toolsets),
             Sessions(parts.ports),
             SessionEvents(parts.ports, parts.streams),

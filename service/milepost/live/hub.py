@@ -309,6 +309,9 @@ BATCHES_BELL = "batches"
 """Rung when a batch is new or was cancelled, and in a process whose run came to rest: its batch, if
 it has one, may begin another."""
 
+SCHEDULES_BELL = "schedules"
+"""Rung when a schedule is new, or comes at another time than it did."""
+
 OUTBOX_BELL = "outbox"
 LESSONS_BELL = "lessons"
 """Rung when something is to be sent at once, and in a process whose run came to rest: there may be

@@ -36,9 +36,10 @@ _U = schema.usage.c
 _A = schema.audit.c
 _I = schema.idempotency.c
 _B = schema.batches.c
+_T = schema.schedules.c
 _C = schema.rate_counters.c
 
-_ID = re.compile(r"(?:run|ses|apr|bat|pnd|mem)_[0-9a-f]{32}")
+_ID = re.compile(r"(?:run|ses|apr|bat|sch|pnd|mem)_[0-9a-f]{32}")
 _OWN_WORDS = frozenset({"comment", "reason", "from"})
 """What somebody says who does something to what is another's, and from where."""
 _VOCABULARY = frozenset({"decision", "events", "kind", "period", "scope", "scopes"})
@@ -98,6 +99,10 @@ _CONVERSATIONS = Sweep(
     lambda stretch: (
         delete(schema.conversations).where(stretch, _V.user_id == _user).returning(_V.conversation)
     ),
+)
+_SCHEDULES = Sweep(
+    (_T.id,),
+    lambda stretch: delete(schema.schedules).where(stretch, _T.user_id == _user).returning(_T.id),
 )
 _USAGE = Sweep(
     (_U.time_ms,),
@@ -201,6 +206,7 @@ _THERE = tuple(
         schema.sessions,
         schema.approvals,
         schema.batches,
+        schema.schedules,
         schema.pending_actions,
         schema.memories,
     )
@@ -332,6 +338,11 @@ def _memories(whose: _Whose, at: _At) -> Work[_Outcome]:
     return Step({"memories": gone}), at if gone >= DELETE_MAX else _next(at)
 
 
+def _schedules(whose: _Whose, at: _At) -> Work[_Outcome]:
+    found, until = yield from _SCHEDULES.go_on(whose.tenant, at.after, user_id=whose.user)
+    return Step({"schedules": len(found)}), _behind(at, until)
+
+
 def _batches(whose: _Whose, at: _At) -> Work[_Outcome]:
     """Erase the user's batches; those that are open are cancelled first."""
     found, until = yield from _BATCHES.go_on(whose.tenant, at.after, user_id=whose.user)
@@ -443,6 +454,7 @@ def _leftovers(whose: _Whose, at: _At) -> Work[_Outcome]:
 STAGES: Mapping[str, Callable[[_Whose, _At], Work[_Outcome]]] = {
     "messages": _messages,
     "conversations": _conversations,
+    "schedules": _schedules,
     "batches": _batches,
     "sessions": _sessions,
     "runs": _runs,

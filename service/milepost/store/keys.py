@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, insert, select, update
 
-from milepost.core.errors import NotFoundError
+from milepost.core.errors import NotFoundError, UnauthorizedError
 from milepost.store import erasures, schema
 from milepost.store.dialect import now_ms, number, rows, rows_of_ids, text
 from milepost.store.listing import Query, paged
 from milepost.store.records import Page
 from milepost.store.work import Statement, Work
+
+ID_PREFIX = "key_"
 
 _K = schema.keys.c
 _valid = _K.revoked_ms.is_(None) & (_K.expires_ms.is_(None) | (_K.expires_ms > now_ms()))
@@ -72,6 +74,9 @@ _NAMES = Statement(select(_K.id, _K.name).where(_K.id == _named.c.id, _K.tenant 
 _OF_SUBJECT = Statement(
     select(_K.id, _K.name).where(_K.tenant == text("tenant"), _K.subject == text("subject"))
 )
+_IS_VALID = Statement(
+    select(_K.id).where(_K.id == text("key_id"), _K.tenant == text("tenant"), _valid)
+)
 _EXIST = Statement(select(_K.id).where(_valid).limit(1))
 _REVOKE = Statement(
     update(schema.keys)
@@ -127,6 +132,17 @@ def of_subject(tenant: str, subject: str) -> Work[frozenset[str]]:
 def named_of_subject(tenant: str, subject: str) -> Work[dict[str, str]]:
     """Return by its id what each of those keys is called."""
     return dict((yield _OF_SUBJECT(tenant=tenant, subject=subject)))
+
+
+def require_valid(tenant: str, maker: str) -> Work[None]:
+    """Raise `UnauthorizedError` if `maker` is a key of the tenant's that is valid no longer.
+
+    Who had none, when none was asked for, may go on.
+    """
+    if not maker.startswith(ID_PREFIX):
+        return
+    if not (yield _IS_VALID(tenant=tenant, key_id=maker)):
+        raise UnauthorizedError(f"the key {maker} is valid no longer", code="invalid_key")
 
 
 def exist() -> Work[bool]:

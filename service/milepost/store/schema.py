@@ -675,6 +675,41 @@ batch_items = Table(
     sqlite_with_rowid=False,
 )
 
+# `run` is what was asked for, `queued_event` what the first events of its runs have in common.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("tenant"),
+    Column("name", Text),
+    _text("cron"),
+    _text("timezone"),
+    _text("overlap"),
+    _number("late_max_ms"),
+    Column("enabled", SmallInteger, nullable=False, server_default="1"),
+    _text("agent"),
+    Column("user_id", Text),
+    _text("run"),
+    _text("queued_event"),
+    _text("metadata", "{}"),
+    _text("scopes", "[]"),
+    _text("made_by"),
+    _number("next_ms"),
+    Column("last", Text),
+    Column("last_run_id", Text),
+    Column("version", Integer, nullable=False, server_default="1"),
+    _number("created_ms", 0),
+    _number("updated_ms", 0),
+    Index(None, "tenant", "id"),
+    Index(
+        "ix_schedules_next",
+        "next_ms",
+        sqlite_where=text("next_ms IS NOT NULL"),
+        postgresql_where=text("next_ms IS NOT NULL"),
+    ),
+    postgresql_with={"fillfactor": 50},
+)
+
 conversations = Table(
     "conversations",
     metadata,

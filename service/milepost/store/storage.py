@@ -92,6 +92,7 @@ _COUNTS = {
         schema.idempotency,
         schema.memories,
         schema.runs,
+        schema.schedules,
         schema.sessions,
         schema.usage,
     )

@@ -36,6 +36,8 @@ CHILDREN_MAX = 4_096
 OTHER_TOOLS = "other"
 DeliveryStatus = Literal["delivered", "failed", "dead"]
 DELIVERY_STATUSES: tuple[DeliveryStatus, ...] = get_args(DeliveryStatus)
+ScheduleResult = Literal["started", "skipped", "late", "refused"]
+SCHEDULE_RESULTS: tuple[ScheduleResult, ...] = get_args(ScheduleResult)
 STATUSES = ("scheduled", "blocked", "queued", "running", "waiting")
 MODEL_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 FIRST_DELTA_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -76,6 +78,13 @@ class Metrics:
         )
         for status in DELIVERY_STATUSES:  # So that a first failure is a rise, not a new series.
             self._webhooks.labels(status)
+        self._schedules = counter(
+            "milepost_schedules_came",
+            "Times at which schedules came: with a run, or skipped, too late, or refused.",
+            ["result"],
+        )
+        for result in SCHEDULE_RESULTS:
+            self._schedules.labels(result)
         self._appends = counter("milepost_appends", "Iterations written to a log.")
         self._spans_dropped = counter("milepost_spans_dropped", "Spans that were not exported.")
         self._model_duration = histogram(
@@ -138,6 +147,10 @@ class Metrics:
     def count_deliveries(self, status: DeliveryStatus, count: int = 1) -> None:
         """Count what came of sending messages to webhooks."""
         self._webhooks.labels(status).inc(count)
+
+    def count_schedule(self, result: ScheduleResult) -> None:
+        """Count what became of a time at which a schedule came."""
+        self._schedules.labels(result).inc()
 
     def count_dropped_spans(self, count: int) -> None:
         """Count spans that were not exported."""

@@ -1,0 +1,93 @@
+"""Timetables: when a schedule comes, by a cron expression on the clock of a place.
+
+The expression and what a clock change does to it are Debian's (crontab(5), cron(8)): a time of day
+that a change leaves out comes right behind it, and one that a change repeats comes once.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+ZONE_CHARS_MAX = 64
+ZONES_MAX = 512
+CRON_CHARS_MAX = 200
+
+_CRON = re.compile(r"[0-9A-Za-z*,/#-]+(?: +[0-9A-Za-z*,/#-]+){4}")
+_ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """When something comes; times are Unix milliseconds, and always those of a whole minute."""
+
+    cron: str
+    zone: ZoneInfo
+
+    @classmethod
+    def of(cls, cron: str, timezone: str) -> "Timetable":
+        """Return it; raise `ValueError` for what is no expression, or no zone."""
+        require_cron(cron)
+        return cls(cron, zone_of(timezone))
+
+    def after(self, time_ms: int) -> int | None:
+        """Return the first time behind this one, None if there is none in the next fifty years."""
+        # Where a clock is set back an hour comes twice: what is behind the one is before the other.
+        return next((each for each in self._from(time_ms) if each > time_ms), None)
+
+    def upcoming(self, time_ms: int, count: int) -> list[int]:
+        """Return the first times behind this one, `count` at most."""
+        found: list[int] = []
+        while len(found) < count:
+            following = self.after(found[-1] if found else time_ms)
+            if following is None:
+                break
+            found.append(following)
+        return found
+
+    def latest(self, since_ms: int, until_ms: int) -> int:
+        """Return the last time not behind `until_ms`, which is `since_ms` if none came since."""
+        backwards = CronSim(self.cron, self._moment(until_ms // 1000 + 1), reverse=True)
+        found = next((_ms(each) for each in backwards), since_ms)
+        return max(found, since_ms) if found <= until_ms else since_ms
+
+    def _from(self, time_ms: int) -> Iterator[int]:
+        return map(_ms, CronSim(self.cron, self._moment(time_ms // 1000)))
+
+    def _moment(self, time_s: int) -> datetime:
+        return datetime.fromtimestamp(time_s, self.zone)
+
+
+def require_cron(cron: str) -> str:
+    """Return the expression; raise `ValueError` for what is none, or never comes."""
+    if len(cron) > CRON_CHARS_MAX or not _CRON.fullmatch(cron):
+        raise ValueError(
+            "a cron expression has five fields, parted by spaces: minute, hour, day of the month,"
+            " month and day of the week, such as 0 9 * * MON-FRI"
+        )
+    try:
+        coming = next(CronSim(cron, datetime.now(UTC)), None)
+    except CronSimError as error:
+        raise ValueError(f"{error}; for nine on workdays write 0 9 * * MON-FRI") from error
+    if coming is None:
+        raise ValueError("no such day comes in the next fifty years")
+    return cron
+
+
+@lru_cache(ZONES_MAX)
+def zone_of(timezone: str) -> ZoneInfo:
+    """Return the zone of this name in the IANA's database; raise `ValueError` if it has none."""
+    if len(timezone) <= ZONE_CHARS_MAX and _ZONE.fullmatch(timezone):
+        try:
+            return ZoneInfo(timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            pass
+    raise ValueError("there is no such time zone; name one as in Europe/Berlin, or UTC")
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp()) * 1000

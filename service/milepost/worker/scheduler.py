@@ -1,0 +1,144 @@
+"""The scheduler: makes the runs of schedules whose time has come, in every process.
+
+It needs no leader: of those that see a time come, one moves the schedule on (see
+`store/schedules.py`). What was missed while nobody looked is made up for by one run.
+"""
+
+import orjson
+
+from milepost.core.events import RunQueued
+from milepost.live.frames import rfc3339
+from milepost.live.hub import QUEUE_BELL, SCHEDULES_BELL, session_bell
+from milepost.runtime.journal import Ports
+from milepost.runtime.timetable import Timetable
+from milepost.store import schedules
+from milepost.store.agents import AgentRow
+from milepost.store.records import Entry, NewRun
+from milepost.store.schedules import Came, Occasion, ScheduleRow
+from milepost.telemetry.logs import logger
+from milepost.worker.turns import rest, take_turn
+
+POLL_S = 1.0
+COMING_MAX = 100
+
+
+class Scheduler:
+    """Lets schedules come when they are due, and sleeps until the next one is.
+
+    The bell tells of those that are new in this process; other processes have a scheduler of their
+    own, and what is missed is found by polling.
+    """
+
+    def __init__(self, ports: Ports, *, queue_max: int, poll_s: float = POLL_S) -> None:
+        self._ports = ports
+        self._queue_max = queue_max
+        self._poll_s = poll_s
+        self._log = logger("schedules")
+
+    async def run(self) -> None:
+        """Let them come until cancelled."""
+        with self._ports.hub.bell(SCHEDULES_BELL) as rung:
+            while True:
+                rung.clear()
+                wait_s = await take_turn(self.tend(), self._poll_s, self._log)
+                await rest(rung, wait_s)
+
+    async def tend(self) -> float:
+        """Let come what is due; return after how many seconds to look again."""
+        poll_ms = round(self._poll_s * 1000)
+        until_ms = self._ports.clock() + poll_ms
+        coming = await self._ports.store.read(schedules.due(until_ms, COMING_MAX))
+        for row in coming:
+            assert row.next_ms is not None, "only those that come are looked for"
+            if row.next_ms > (now := self._ports.clock()):
+                return (row.next_ms - now) / 1000
+            if not await take_turn(self._come(row, row.next_ms), False, self._log):
+                return self._poll_s
+        return 0 if len(coming) == COMING_MAX else self._poll_s
+
+    async def _come(self, row: ScheduleRow, due_ms: int) -> bool:
+        """Let one come; return that this went well, whatever became of it."""
+        came = await self._ports.store.write(
+            schedules.come(self._occasion(row, due_ms), queue_max=self._queue_max)
+        )
+        if came is not None:
+            self._tell(row, came)
+        return True
+
+    def _occasion(self, row: ScheduleRow, due_ms: int) -> Occasion:
+        now_ms = self._ports.clock()
+        for_ms, next_ms = _times(row, due_ms, now_ms)
+        run_id, session_id = self._ports.new_id("run"), self._ports.new_id("ses")
+
+        def begin(agent: AgentRow) -> NewRun:
+            return run_of(row, agent, (run_id, session_id), for_ms, now_ms)
+
+        return Occasion(row, for_ms, now_ms, next_ms, begin)
+
+    def _tell(self, row: ScheduleRow, came: Came) -> None:
+        self._ports.metrics.count_schedule(came.result)
+        if came.result == "refused":
+            self._log.warning(
+                "a schedule's run was refused", schedule=row.id, code=came.code, why=came.detail
+            )
+        if came.run:
+            self._ports.hub.ring(QUEUE_BELL)
+            self._ports.hub.ring(session_bell(came.run.session_id))
+
+
+def _times(row: ScheduleRow, due_ms: int, now_ms: int) -> tuple[int, int | None]:
+    """Return for which time it comes, the last one that is not ahead, and when it comes next.
+
+    One whose zone is not known here any more comes this once, and then waits for somebody to name
+    another.
+    """
+    try:
+        timetable = Timetable.of(row.cron, row.timezone)
+    except ValueError:
+        return due_ms, None
+    # Of two clocks the one that is ahead may have let it come before its time on the other.
+    return timetable.latest(due_ms, now_ms), timetable.after(max(now_ms, due_ms))
+
+
+def run_of(
+    row: ScheduleRow, agent: AgentRow, ids: tuple[str, str], for_ms: int, now_ms: int
+) -> NewRun:
+    """Return the run that a schedule becomes: in the session that it names, or in one of its own.
+
+    What it is for stands in its metadata, by which its runs are found and added up.
+    """
+    wanted = orjson.loads(row.run)
+    deadline_s = wanted["deadline_s"]
+    run_id, new_session_id = ids
+    session_id = row.session_id or new_session_id
+    deadline_ms = None if deadline_s is None else now_ms + round(deadline_s * 1000)
+    queued = {
+        **orjson.loads(row.queued_event),
+        "agent": agent.name,
+        "agent_id": agent.id,
+        "agent_version": agent.version,
+        "session_id": session_id,
+        "user": row.user,
+        "deadline_ms": deadline_ms,
+    }
+    metadata = {**wanted["metadata"], "schedule_id": row.id, "scheduled_for": rfc3339(for_ms)}
+    return NewRun(
+        id=run_id,
+        tenant=row.tenant,
+        session_id=session_id,
+        session_is_new=row.session_id is None,
+        agent_id=agent.id,
+        agent=agent.name,
+        agent_version=agent.version,
+        user=row.user,
+        metadata=orjson.dumps(metadata).decode(),
+        lane=wanted["priority"],
+        created_ms=now_ms,
+        scheduled_ms=None,
+        deadline_ms=deadline_ms,
+        trace_parent=None,
+        queued=Entry(RunQueued.type, now_ms, orjson.dumps(queued).decode()),
+        scopes=row.scopes,
+        made_by=row.made_by,
+        follows_session=row.follows_session,
+    )

@@ -1,0 +1,168 @@
+"""Timetables: when a schedule comes, on a clock that may be set forward and back."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milepost.runtime.timetable import Timetable, require_cron, zone_of
+
+BERLIN = "Europe/Berlin"
+MINUTE_MS = 60_000
+YEAR_MS = 366 * 86_400_000
+NOW_MS = round(datetime(2099, 5, 4, 12, 30, tzinfo=UTC).timestamp()) * 1000
+
+
+def ms(text: str, zone: str = "UTC") -> int:
+    """Return the Unix milliseconds of a time on the clock of a place."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
+
+
+def shown(times: list[int], zone: str) -> list[str]:
+    found = (datetime.fromtimestamp(each / 1000, ZoneInfo(zone)) for each in times)
+    return [each.strftime("%m-%d %H:%M %z") for each in found]
+
+
+def test_it_comes_on_the_clock_of_its_place_in_summer_and_in_winter() -> None:
+    nine = Timetable.of("0 9 * * *", BERLIN)
+
+    assert nine.after(ms("2099-07-01T06:59:59.999")) == ms("2099-07-01T07:00")
+    assert nine.after(ms("2099-01-01T07:59:59.999")) == ms("2099-01-01T08:00")
+
+
+def test_a_time_is_not_behind_itself() -> None:
+    nine = Timetable.of("0 9 * * *", "UTC")
+
+    assert nine.after(ms("2099-07-01T09:00")) == ms("2099-07-02T09:00")
+    assert nine.after(ms("2099-07-01T09:00:00.001")) == ms("2099-07-02T09:00")
+
+
+def test_upcoming_times_follow_one_another() -> None:
+    workdays = Timetable.of("30 8 * * MON-FRI", "UTC")
+
+    found = workdays.upcoming(ms("2099-05-08T12:00"), 3)  # a Friday
+
+    assert shown(found, "UTC") == ["05-11 08:30 +0000", "05-12 08:30 +0000", "05-13 08:30 +0000"]
+
+
+def test_a_time_that_a_clock_set_forward_leaves_out_comes_right_behind_it() -> None:
+    daily = Timetable.of("30 2 * * *", BERLIN)
+
+    found = daily.upcoming(ms("2026-03-28T12:00"), 2)
+
+    assert shown(found, BERLIN) == ["03-29 03:00 +0200", "03-30 02:30 +0200"]
+
+
+def test_a_time_that_a_clock_set_back_repeats_comes_once() -> None:
+    daily = Timetable.of("30 2 * * *", BERLIN)
+
+    found = daily.upcoming(ms("2026-10-24T12:00"), 2)
+
+    assert shown(found, BERLIN) == ["10-25 02:30 +0200", "10-26 02:30 +0100"]
+
+
+def test_what_comes_every_hour_comes_in_both_hours_of_a_clock_set_back() -> None:
+    hourly = Timetable.of("0 * * * *", BERLIN)
+
+    found = hourly.upcoming(ms("2026-10-24T23:30"), 3)
+
+    assert shown(found, BERLIN) == ["10-25 02:00 +0200", "10-25 02:00 +0100", "10-25 03:00 +0100"]
+
+
+def test_the_latest_time_is_the_last_of_those_that_were_missed() -> None:
+    hourly = Timetable.of("0 * * * *", "UTC")
+    due = ms("2099-05-04T03:00")
+
+    assert hourly.latest(due, ms("2099-05-04T07:59:59.999")) == ms("2099-05-04T07:00")
+    assert hourly.latest(due, ms("2099-05-04T08:00")) == ms("2099-05-04T08:00")
+
+
+def test_the_latest_time_is_the_one_that_is_due_if_no_other_came_since() -> None:
+    hourly = Timetable.of("0 * * * *", "UTC")
+    due = ms("2099-05-04T03:00")
+
+    assert hourly.latest(due, due) == due
+    assert hourly.latest(due, due - 5_000) == due, "by a clock that is behind"
+
+
+@pytest.mark.parametrize(
+    ("cron", "first"),
+    [
+        ("0 0 L * *", "2099-05-31T00:00"),
+        ("0 0 LW * *", "2099-05-29T00:00"),
+        ("0 0 * * MON#2", "2099-05-11T00:00"),
+        ("0 0 * * 5L", "2099-05-29T00:00"),
+        ("0 0 13 * FRI", "2099-05-08T00:00"),
+        ("*/20 1-2,5 * * *", "2099-05-05T01:00"),
+        ("0  0   1 JAN *", "2100-01-01T00:00"),
+    ],
+)
+def test_fields_say_what_crontab_says_of_them(cron: str, first: str) -> None:
+    assert Timetable.of(cron, "UTC").after(NOW_MS) == ms(first)
+
+
+@pytest.mark.parametrize(
+    ("cron", "why"),
+    [
+        ("", "five fields"),
+        ("0 9 * *", "five fields"),
+        ("0 0 9 * * *", "five fields"),
+        ("@daily", "five fields"),
+        (" 0 9 * * *", "five fields"),
+        ("0\t9 * * *", "five fields"),
+        ("0 9 * * *\n", "five fields"),
+        ("0 ٩ * * *", "five fields"),
+        ("0,0," * 60 + "0 9 * * *", "five fields"),
+        ("60 9 * * *", "Bad minute"),
+        ("0 9-7 * * *", "Bad hour"),
+        ("0 9 * * MO", "Bad day-of-week"),
+        ("*/0 * * * *", "Bad minute"),
+        ("0 9 31 2 *", "Bad day-of-month"),
+        ("0 0 */20 * 1L", "fifty years"),
+    ],
+)
+def test_what_is_no_expression_or_never_comes_is_refused_in_words(cron: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        require_cron(cron)
+
+
+@pytest.mark.parametrize(
+    "timezone",
+    ["", "Berlin", "Europe/", "Europe", "../etc/passwd", "/etc/passwd", "Europe/Berlin/", "A" * 65,
+     "Europe/../Europe/Berlin", "a\x00b", "tzdata.zi", "zone.tab"],
+)  # fmt: skip
+def test_what_is_no_zone_is_refused_in_words(timezone: str) -> None:
+    with pytest.raises(ValueError, match="no such time zone"):
+        zone_of(timezone)
+
+
+FIELDS = st.tuples(
+    st.sampled_from(["*", "0", "7,30", "*/15", "50-59"]),
+    st.sampled_from(["*", "2", "1-3", "*/6", "23"]),
+    st.sampled_from(["*", "1", "29", "L", "*/10"]),
+    st.sampled_from(["*", "3", "10", "JAN-JUN"]),
+    st.sampled_from(["*", "SUN", "1-5", "6L"]),
+)
+
+
+@given(
+    fields=FIELDS,
+    zone=st.sampled_from(["UTC", BERLIN, "America/St_Johns", "Australia/Lord_Howe"]),
+    since_ms=st.integers(NOW_MS, NOW_MS + YEAR_MS),
+)
+def test_each_time_is_behind_the_one_before_and_on_a_whole_minute(
+    fields: tuple[str, ...], zone: str, since_ms: int
+) -> None:
+    timetable = Timetable.of(" ".join(fields), zone)
+
+    found = timetable.upcoming(since_ms, 5)
+
+    assert found == sorted({*found})
+    assert not found or found[0] > since_ms
+    assert all(each % MINUTE_MS == 0 for each in found)
+    for due, following in pairwise(found):
+        assert timetable.after(following - 1) == following
+        assert due <= timetable.latest(due, following - 1) < following
