@@ -367,6 +367,8 @@ async def test_a_time_that_comes_makes_a_run_that_says_what_for(
     told = {"schedule_id": schedule["id"], "scheduled_for": last["scheduled_for"], "team": "a"}
     assert ended["metadata"] == told
     assert [each["id"] for each in await runs_of(clerk, schedule["id"])] == [last["run_id"]]
+    used = (await clerk.get("/v1/usage?group_by=metadata.schedule_id")).json()["data"]
+    assert [each["metadata.schedule_id"] for each in used] == [schedule["id"]]
     after = (await clerk.get(f"/v1/schedules/{schedule['id']}")).json()
     assert after["next_at"] == schedule["next_at"], "New Year's Eve again"
     assert (after["version"], after["updated_at"]) == (1, schedule["updated_at"])

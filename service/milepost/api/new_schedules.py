@@ -154,11 +154,17 @@ def _asked_of(principal: Principal, run: ScheduledRun) -> _Asked:
     return _Asked(
         agent=run.agent,
         user=user,
-        run=orjson.dumps(run.model_dump(mode="json", by_alias=True)).decode(),
+        run=orjson.dumps(_shown(run)).decode(),
         queued_event=encode(replace(queued, input=messages_of(run.input))).decode(),
         scopes=orjson.dumps(sorted(principal.scopes)).decode(),
         made_by=principal.id,
     )
+
+
+def _shown(run: ScheduledRun) -> dict[str, Any]:
+    """Return what was asked for, with all that was left unsaid, and what matters most first."""
+    told = run.model_dump(mode="json", by_alias=True)
+    return {"agent": told["agent"], "input": told["input"], **told}
 
 
 def _next_ms(row: ScheduleRow, now_ms: int) -> int | None:
