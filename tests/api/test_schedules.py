@@ -3,21 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import update
 
-from milepost.store import schema
-from milepost.store.address import parse_address
-from milepost.store.dialect import number
-from milepost.store.opening import open_engine
-from milepost.store.store import Store
-from milepost.store.work import Statement, Work
 from tests.api.making import a_schedule, an_agent, made, refusal
 from tests.api.serving import KeyedService
+from tests.store.making_schedules import let_come
 
 RUN: dict[str, Any] = {"agent": "clerk", "input": "What is 2 + 3?"}
 FILLED: dict[str, Any] = {
@@ -25,8 +18,6 @@ FILLED: dict[str, Any] = {
     "cache": True, "priority": 0,
 }  # fmt: skip
 TIMEOUT_S = 20
-
-_SET = Statement(update(schema.schedules).values(next_ms=number("next_ms")))
 
 
 @pytest.fixture
@@ -52,19 +43,6 @@ async def with_key(
     key = await made(keyed.acme, "/v1/keys", wanted)
     async with keyed.service.client(key["key"]) as client:
         yield client, key["id"]
-
-
-async def let_come(database_url: str) -> None:
-    """Have the time of every schedule come, as of a moment ago."""
-
-    def set_back() -> Work[None]:
-        yield _SET(next_ms=round(datetime.now(UTC).timestamp() * 1000) - 1)
-
-    engine = await open_engine(parse_address(database_url), pool_max=1)
-    try:
-        await Store(engine).write(set_back())
-    finally:
-        await engine.close()
 
 
 async def come(client: httpx2.AsyncClient, schedule_id: str) -> dict[str, Any]:

@@ -4,15 +4,38 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
+from sqlalchemy import update
 
 from milepost.core.codec import encode
 from milepost.core.events import RunQueued
+from milepost.runtime.clock import now_ms
+from milepost.store import schema
+from milepost.store.address import parse_address
 from milepost.store.agents import AgentRow
+from milepost.store.dialect import number
+from milepost.store.opening import open_engine
 from milepost.store.records import NewRun
 from milepost.store.schedules import Occasion, ScheduleRow
+from milepost.store.store import Store
+from milepost.store.work import Statement, Work
 from tests.store.making import NOW_MS, TENANT, a_run, an_id
 
 HOUR_MS = 3_600_000
+
+_SET = Statement(update(schema.schedules).values(next_ms=number("next_ms")))
+
+
+async def let_come(database_url: str) -> None:
+    """Have the time of every schedule come, as of a moment ago."""
+
+    def set_back() -> Work[None]:
+        yield _SET(next_ms=now_ms() - 1)
+
+    engine = await open_engine(parse_address(database_url), pool_max=1)
+    try:
+        await Store(engine).write(set_back())
+    finally:
+        await engine.close()
 
 
 def a_wish(**changes: Any) -> str:
