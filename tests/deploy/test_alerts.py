@@ -9,7 +9,7 @@ import pytest
 from milepost.core.spans import SpanStatus
 from milepost.settings import Settings
 from milepost.store import schema
-from milepost.telemetry.metrics import DELIVERY_STATUSES, STATUSES, Metrics
+from milepost.telemetry.metrics import DELIVERY_STATUSES, SCHEDULE_STATUSES, STATUSES, Metrics
 from tests.deploy.exposition import Exposition, asked_for
 from tests.deploy.files import DEPLOY, alerts, known_variables
 
@@ -19,6 +19,7 @@ VALUES = {
     "milepost_model_calls_total": {*get_args(SpanStatus)},
     "milepost_tool_calls_total": {*get_args(SpanStatus)},
     "milepost_webhook_deliveries_total": {*DELIVERY_STATUSES},
+    "milepost_schedules_came_total": {*SCHEDULE_STATUSES},
 }
 
 

@@ -60,7 +60,7 @@ async def first_event(shop: Workshop, run: RunRow) -> RunQueued:
 
 
 def counted(shop: Workshop, result: str) -> bool:
-    line = f'milepost_schedules_came_total{{result="{result}"}} 1.0'
+    line = f'milepost_schedules_came_total{{status="{result}"}} 1.0'
     return line in shop.ports.metrics.render({}).decode()
 
 

@@ -36,8 +36,8 @@ CHILDREN_MAX = 4_096
 OTHER_TOOLS = "other"
 DeliveryStatus = Literal["delivered", "failed", "dead"]
 DELIVERY_STATUSES: tuple[DeliveryStatus, ...] = get_args(DeliveryStatus)
-ScheduleResult = Literal["started", "skipped", "late", "refused"]
-SCHEDULE_RESULTS: tuple[ScheduleResult, ...] = get_args(ScheduleResult)
+ScheduleStatus = Literal["started", "skipped", "late", "refused"]
+SCHEDULE_STATUSES: tuple[ScheduleStatus, ...] = get_args(ScheduleStatus)
 STATUSES = ("scheduled", "blocked", "queued", "running", "waiting")
 MODEL_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 FIRST_DELTA_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -81,10 +81,10 @@ class Metrics:
         self._schedules = counter(
             "milepost_schedules_came",
             "Times at which schedules came: with a run, or skipped, too late, or refused.",
-            ["result"],
+            ["status"],
         )
-        for result in SCHEDULE_RESULTS:
-            self._schedules.labels(result)
+        for status in SCHEDULE_STATUSES:
+            self._schedules.labels(status)
         self._appends = counter("milepost_appends", "Iterations written to a log.")
         self._spans_dropped = counter("milepost_spans_dropped", "Spans that were not exported.")
         self._model_duration = histogram(
@@ -148,9 +148,9 @@ class Metrics:
         """Count what came of sending messages to webhooks."""
         self._webhooks.labels(status).inc(count)
 
-    def count_schedule(self, result: ScheduleResult) -> None:
+    def count_schedule(self, status: ScheduleStatus) -> None:
         """Count what became of a time at which a schedule came."""
-        self._schedules.labels(result).inc()
+        self._schedules.labels(status).inc()
 
     def count_dropped_spans(self, count: int) -> None:
         """Count spans that were not exported."""
