@@ -115,12 +115,19 @@ class Schedules:
     async def _change(
         self, principal: Principal, row: ScheduleRow, body: ScheduleChange
     ) -> ScheduleRow:
-        now = self._ports.clock()
-        wanted = edited(row, body, principal, now)
+        wanted = edited(row, body, principal, self._ports.clock())
+        return await self._ports.store.write(self._changed(principal, row, wanted))
+
+    def _changed(
+        self, principal: Principal, row: ScheduleRow, wanted: ScheduleRow
+    ) -> Work[ScheduleRow]:
+        if (wanted.run, wanted.user) != (row.run, row.user):
+            wanted = yield from _in_its_session(wanted)
         if wanted == row:
             return row
         act = self._act("schedule.changed", principal, wanted)
-        return await self._ports.store.write(audit.written_down(_changed(row, wanted, now), act))
+        work = schedules.change(row, wanted, now_ms=act.time_ms)
+        return (yield from audit.written_down(work, act))
 
     def _act(self, action: str, principal: Principal, row: ScheduleRow) -> AuditRow:
         details = {
@@ -143,12 +150,6 @@ def _in_its_session(row: ScheduleRow) -> Work[ScheduleRow]:
         return row
     session = yield from sessions.find(row.tenant, row.session_id)
     return replace(row, user=session.user) if row.follows_session else row
-
-
-def _changed(row: ScheduleRow, wanted: ScheduleRow, now_ms: int) -> Work[ScheduleRow]:
-    if wanted.run != row.run:
-        wanted = yield from _in_its_session(wanted)
-    return (yield from schedules.change(row, wanted, now_ms=now_ms))
 
 
 def _shown(row: ScheduleRow) -> Response:

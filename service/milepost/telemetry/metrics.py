@@ -83,8 +83,8 @@ class Metrics:
             "Times at which schedules came: with a run, or skipped, too late, or refused.",
             ["status"],
         )
-        for status in SCHEDULE_STATUSES:
-            self._schedules.labels(status)
+        for came in SCHEDULE_STATUSES:
+            self._schedules.labels(came)
         self._appends = counter("milepost_appends", "Iterations written to a log.")
         self._spans_dropped = counter("milepost_spans_dropped", "Spans that were not exported.")
         self._model_duration = histogram(
