@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.cli.typed import FAILED, MISCONFIGURED, Said, command, environment, s
 
 MAIL = "Send an email to ann@example.com saying 你好"
 INTERRUPTED = 128 + signal.SIGINT
+LOOKS_MAX = 100
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +228,13 @@ def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: st
         (["grants", "revoke", "gra_x"], "there is no grant gra_x"),
         (["policies", "check", "nobody", "add"], "there is no agent 'nobody'"),
         (["memories", "delete", "mem_x"], "there is no memory mem_x"),
+        (["schedules", "pause", "sch_x"], "there is no schedule sch_x"),
+        (["schedules", "delete", "sch_x"], "there is no schedule sch_x"),
+        (["schedules", "create", "demo", "hi", "--cron", "every day"], "/cron: "),
+        (
+            ["schedules", "create", "demo", "hi", "--cron", "0 9 * * *", "--timezone", "Mars"],
+            "/timezone: ",
+        ),
         (["retention", "set", "--runs-s", "5"], "/runs_s: "),
     ],
 )
@@ -245,6 +255,15 @@ def test_what_the_server_refuses_is_said_in_one_line(
         (["runs", "create", "demo", "hi", "--delay-s", "inf"], "inf is no number of seconds"),
         (["runs", "list", "--status", "gone"], "'gone' is not one of 'queued'"),
         (["memories", "list", "--scope", "all"], "'all' is not one of 'session'"),
+        (["schedules", "create", "demo", "hi"], "Missing option '--cron'"),
+        (
+            ["schedules", "create", "demo", "hi", "--cron", "0 9 * * *", "--overlap", "queue"],
+            "'queue' is not one of 'skip', 'allow'",
+        ),
+        (
+            ["schedules", "create", "demo", "hi", "--cron", "0 9 * * *", "--late-max-s", "inf"],
+            "inf is no number of seconds",
+        ),
         (["retention", "set"], "name what is to be kept"),
         (["retention", "set", "--runs-s", "a day"], "'a day' is neither seconds nor forever"),
         (["policies", "put", "nowhere.json"], "nowhere.json cannot be read"),
@@ -388,6 +407,71 @@ def test_what_is_known_is_listed_looked_for_exported_and_forgotten(
     assert (deleted.code, deleted.out) == (0, "")
     [left] = lines(asked(base_url, tmp_path, "memories", "list", "--user", "eva", "--json"))
     assert left["content"] == "Eva likes green tea."
+
+
+def test_a_schedule_is_made_looked_at_paused_resumed_and_forgotten(
+    base_url: str, tmp_path: Path
+) -> None:
+    timing = ("--cron", "59 23 31 12 *", "--timezone", "Asia/Kolkata", "--late-max-s", "60")
+    words = ("schedules", "create", "demo", "What is 1 + 2?", *timing, "--name", "sums")
+    made = json.loads(asked(base_url, tmp_path, *words, "--user", "zoe", "--overlap", "allow").out)
+    schedule = made["id"]
+
+    got = asked(base_url, tmp_path, "schedules", "get", schedule)
+    listed = asked(base_url, tmp_path, "schedules", "list", "--user", "zoe")
+    paused = json.loads(asked(base_url, tmp_path, "schedules", "pause", schedule).out)
+    while_paused = asked(base_url, tmp_path, "schedules", "list", "--paused").out
+    resumed = json.loads(asked(base_url, tmp_path, "schedules", "resume", schedule).out)
+    deleted = asked(base_url, tmp_path, "schedules", "delete", schedule)
+
+    assert json.loads(got.out) == made
+    assert (made["name"], made["overlap"], made["late_max_s"]) == ("sums", "allow", 60)
+    assert (made["run"]["input"], made["run"]["user"]) == ("What is 1 + 2?", "zoe")
+    headings, row = listed.out.splitlines()
+    assert headings.split() == [
+        "SCHEDULE", "NAME", "AGENT", "CRON", "TIMEZONE", "NEXT", "LAST",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in row.split("  ") if cell] == [
+        schedule, "sums", "demo", "59 23 31 12 *", "Asia/Kolkata", made["next_at"],
+    ]  # fmt: skip
+    assert (paused["enabled"], resumed["next_at"]) == (False, made["next_at"])
+    assert while_paused.split()[-1] == "paused"
+    assert (deleted.code, deleted.out) == (0, "")
+    assert lines(asked(base_url, tmp_path, "schedules", "list", "--json")) == []
+
+
+def test_a_schedule_whose_time_has_come_says_what_became_of_it(tmp_path: Path) -> None:
+    with served(tmp_path, "--demo-word-delay-s", "0") as base_url:
+        session = httpx2.post(f"{base_url}/v1/sessions", json={}).json()["id"]
+        words = ("schedules", "create", "demo", "hello", "--cron", "0 0 1 1 *")
+        made = json.loads(asked(base_url, tmp_path, *words, "--session", session).out)
+        have_it_come(tmp_path)
+
+        last = what_became_of(base_url, tmp_path, made["id"])
+        table = asked(base_url, tmp_path, "schedules", "list", "--agent", "demo", "--enabled").out
+        mark = f"schedule_id={made['id']}"
+        [run] = lines(asked(base_url, tmp_path, "runs", "list", "--metadata", mark, "--json"))
+
+    assert (last["result"], last["run_id"]) == ("started", run["id"])
+    assert table.split()[-1] == "started"
+    assert run["session_id"] == session
+
+
+def have_it_come(folder: Path) -> None:
+    """Have the time of every schedule come, as of a minute ago."""
+    with closing(sqlite3.connect(folder / ".milepost" / "milepost.db")) as connection:
+        connection.execute("UPDATE schedules SET next_ms = unixepoch() * 1000 - 60000")
+        connection.commit()
+
+
+def what_became_of(base_url: str, folder: Path, schedule: str) -> dict[str, Any]:
+    """Return what became of the schedule's last time, once it has come."""
+    for _ in range(LOOKS_MAX):
+        shown = json.loads(asked(base_url, folder, "schedules", "get", schedule).out)
+        if shown["last"] is not None:
+            last: dict[str, Any] = shown["last"]
+            return last
+    raise AssertionError("its time has not come")
 
 
 def test_how_long_things_are_kept_is_shown_and_changed_by_what_is_named(

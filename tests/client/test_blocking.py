@@ -37,6 +37,18 @@ async def test_it_works_inside_a_running_loop_too(base_url: str) -> None:
     assert types[-1] == "run.completed"
 
 
+async def test_it_keeps_schedules(base_url: str) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        schedule = milepost.schedules.create("0 0 1 1 *", {"agent": "demo", "input": "hello"})
+        paused = milepost.schedules.update(schedule.id, if_still=1, enabled=False)
+        listed = milepost.schedules.list(enabled=False)
+        milepost.schedules.delete(schedule.id, if_still=paused.version)
+
+        assert listed.items == (paused,)
+        with pytest.raises(ApiError, match="no schedule"):
+            milepost.schedules.get(schedule.id)
+
+
 def looked(base_url: str) -> str:
     with BlockingMilepost(base_url, patience=EAGER) as milepost:
         run = milepost.runs.create("parrot", "call look {}")

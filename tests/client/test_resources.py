@@ -3,6 +3,7 @@
 import pytest
 
 from milepost.client import Milepost
+from milepost.client.shapes import ScheduledRun
 from milepost.core.errors import ApiError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -111,6 +112,46 @@ async def test_calls_that_are_the_client_s_own_are_answered_by_it(milepost: Mile
     said = (await milepost.runs.wait(run.id)).text or ""
     assert said.startswith('said: {"seen":"a cat"} ')
     assert said.strip().endswith("the window is closed")
+
+
+async def test_a_schedule_is_made_found_changed_and_forgotten(milepost: Milepost) -> None:
+    run: ScheduledRun = {"agent": "demo", "input": "What is 17 + 25?", "metadata": {"a": "b"}}
+    schedule = await milepost.schedules.create(
+        "59 23 31 12 *", run, timezone="Asia/Kolkata", name="sums", metadata={"test": "schedules"}
+    )
+
+    found = await milepost.schedules.list(metadata={"test": "schedules"}, enabled=True)
+    paused = await milepost.schedules.update(schedule.id, if_still=1, enabled=False)
+    with pytest.raises(ApiError) as changed:
+        await milepost.schedules.update(schedule.id, if_still=1, cron="0 9 * * *")
+    with pytest.raises(ApiError) as kept:
+        await milepost.schedules.delete(schedule.id, if_still=1)
+
+    assert found.items == (schedule,)
+    assert (schedule.cron, schedule.name, schedule.last) == ("59 23 31 12 *", "sums", None)
+    assert schedule.next_at == schedule.upcoming[0]
+    assert schedule.upcoming[0].endswith("-12-31T18:29:00.000Z")
+    assert (paused.enabled, paused.next_at, paused.version) == (False, None, 2)
+    assert changed.value.status == kept.value.status == 412
+    assert await milepost.schedules.get(schedule.id) == paused
+    await milepost.schedules.delete(schedule.id)
+    with pytest.raises(ApiError, match="no schedule"):
+        await milepost.schedules.get(schedule.id)
+
+
+async def test_a_schedules_run_is_read_and_set_again_with_something_else_in_it(
+    milepost: Milepost,
+) -> None:
+    run: ScheduledRun = {"agent": "demo", "input": "What is 17 + 25?", "user": "ann"}
+    schedule = await milepost.schedules.create("59 23 31 12 *", run, enabled=False, overlap="allow")
+
+    other: ScheduledRun = {**schedule.run, "input": "What is 1 + 1?"}
+    changed = await milepost.schedules.update(schedule.id, run=other, late_max_s=60)
+
+    assert changed.run == {**schedule.run, "input": "What is 1 + 1?"}
+    assert (changed.run["user"], changed.overlap, changed.late_max_s) == ("ann", "allow", 60)
+    assert (await milepost.schedules.list(user="ann", enabled=False)).items == (changed,)
+    assert (await milepost.schedules.list(agent="parrot")).items == ()
 
 
 async def test_a_question_is_found_and_answered_once(milepost: Milepost) -> None:

@@ -16,6 +16,7 @@ from milepost.cli.memories import app as memories
 from milepost.cli.policies import grants, policies
 from milepost.cli.retention import app as retention
 from milepost.cli.runs import app as runs
+from milepost.cli.schedules import app as schedules
 from milepost.cli.sessions import app as sessions
 from milepost.cli.unready import end_if_told
 from milepost.cli.upkeep import erase_user, export_user, storage
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(runs, name="runs")
+app.add_typer(schedules, name="schedules")
 app.add_typer(approvals, name="approvals")
 app.add_typer(policies, name="policies")
 app.add_typer(grants, name="grants")

@@ -21,6 +21,7 @@ from milepost.client.shapes import (
     PolicyVerdict,
     RetentionRules,
     Run,
+    Schedule,
     Session,
     StandingPolicy,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "PolicyVerdict",
     "RetentionRules",
     "Run",
+    "Schedule",
     "Session",
     "StandingPolicy",
 ]

@@ -17,6 +17,7 @@ from milepost.client.milepost import BASE_URL, PATIENCE, Milepost
 from milepost.client.patience import Patience
 from milepost.client.policies import Policies
 from milepost.client.runs import Runs
+from milepost.client.schedules import Schedules
 from milepost.client.sessions import Sessions
 from milepost.client.users import Users
 
@@ -193,6 +194,16 @@ class BlockingBatches(_Blocking[Batches]):
     results = _iterating(Batches.results)
 
 
+class BlockingSchedules(_Blocking[Schedules]):
+    """`Schedules`, blocking."""
+
+    create = _blocking(Schedules.create)
+    get = _blocking(Schedules.get)
+    list = _blocking(Schedules.list)
+    update = _blocking(Schedules.update)
+    delete = _blocking(Schedules.delete)
+
+
 class BlockingApprovals(_Blocking[Approvals]):
     """`Approvals`, blocking."""
 
@@ -310,6 +321,7 @@ class BlockingMilepost:
         self._loop = _Loop()
         self.runs = BlockingRuns(self._client.runs, self._loop)
         self.batches = BlockingBatches(self._client.batches, self._loop)
+        self.schedules = BlockingSchedules(self._client.schedules, self._loop)
         self.approvals = BlockingApprovals(self._client.approvals, self._loop)
         self.channels = BlockingChannels(self._client.channels, self._loop)
         self.agents = BlockingAgents(self._client.agents, self._loop)

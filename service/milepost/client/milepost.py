@@ -13,6 +13,7 @@ from milepost.client.memories import Memories
 from milepost.client.patience import Patience
 from milepost.client.policies import Policies
 from milepost.client.runs import Runs
+from milepost.client.schedules import Schedules
 from milepost.client.sessions import Sessions
 from milepost.client.transport import Transport
 from milepost.client.users import Users
@@ -42,6 +43,7 @@ class Milepost:
         self._transport = Transport(base_url, api_key, patience)
         self.runs = Runs(self._transport)
         self.batches = Batches(self._transport)
+        self.schedules = Schedules(self._transport)
         self.approvals = Approvals(self._transport)
         self.channels = Channels(self._transport)
         self.agents = Agents(self._transport)

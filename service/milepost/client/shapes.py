@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 T = TypeVar("T")
 
@@ -14,6 +14,7 @@ ToolCallState = Literal[
     "requested", "waiting", "started", "completed", "failed", "denied", "interrupted", "unknown"
 ]
 BatchStatus = Literal["running", "cancelling", "completed", "cancelled"]
+Overlap = Literal["skip", "allow"]
 ApprovalStatus = Literal[
     "pending", "approved", "denied", "answered", "expired", "withdrawn", "superseded"
 ]
@@ -164,6 +165,59 @@ class BatchProgress:
     usage: Mapping[str, Any]
     id: str
     time: str
+
+
+class ScheduledRun(TypedDict):
+    """What a schedule runs: what a run may be given, but for what is about now.
+
+    With `session_id` all of its runs go on with that conversation; without it, each begins one.
+    """
+
+    agent: str
+    input: str | Sequence[Mapping[str, str]]
+    session_id: NotRequired[str | None]
+    metadata: NotRequired[Mapping[str, str]]
+    user: NotRequired[str | None]
+    deadline_s: NotRequired[float | None]
+    response_format: NotRequired[Mapping[str, Any] | None]
+    cache: NotRequired[bool]
+    priority: NotRequired[int]
+
+
+class ScheduleLast(TypedDict):
+    """What became of a schedule's last time: the run that was `started`, or why there is none."""
+
+    scheduled_for: str
+    at: str
+    result: Literal["started", "skipped", "late", "refused"]
+    run_id: str | None
+    code: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A run that comes again and again. Nothing is `upcoming` while it is not enabled.
+
+    Each of its runs has its id in the metadata, as `schedule_id`, and its time as `scheduled_for`.
+    """
+
+    id: str
+    name: str | None
+    cron: str
+    timezone: str
+    run: ScheduledRun
+    overlap: Overlap
+    late_max_s: float | None
+    enabled: bool
+    next_at: str | None
+    upcoming: Sequence[str]
+    last: ScheduleLast | None
+    version: int
+    created_at: str
+    updated_at: str
+    metadata: Mapping[str, str]
+    raw: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
