@@ -132,7 +132,8 @@ def test_what_is_no_expression_or_never_comes_is_refused_in_words(cron: str, why
 @pytest.mark.parametrize(
     "timezone",
     ["", "Berlin", "Europe/", "Europe", "../etc/passwd", "/etc/passwd", "Europe/Berlin/", "A" * 65,
-     "Europe/../Europe/Berlin", "a\x00b", "tzdata.zi", "zone.tab"],
+     "Europe/../Europe/Berlin", "a\x00b", "tzdata.zi", "zone.tab", "__init__/Berlin", "Factory",
+     "localtime", "posixrules", "posix/UTC", "right/UTC"],
 )  # fmt: skip
 def test_what_is_no_zone_is_refused_in_words(timezone: str) -> None:
     with pytest.raises(ValueError, match="no such time zone"):
