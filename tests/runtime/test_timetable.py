@@ -80,6 +80,15 @@ def test_the_latest_time_is_the_last_of_those_that_were_missed() -> None:
     assert hourly.latest(due, ms("2099-05-04T08:00")) == ms("2099-05-04T08:00")
 
 
+@pytest.mark.parametrize("cron", ["30 2 * * *", "15,30 2 * * *", "30 1-3 * * *"])
+def test_in_an_hour_that_is_repeated_the_latest_time_is_that_of_the_first_one(cron: str) -> None:
+    """A clock set back shows a time that came already, and yet that time is the last."""
+    daily = Timetable.of(cron, BERLIN)
+    since = ms("2026-10-22T00:30")
+
+    assert daily.latest(since, ms("2026-10-25T01:10")) == ms("2026-10-25T00:30")
+
+
 def test_the_latest_time_is_the_one_that_is_due_if_no_other_came_since() -> None:
     hourly = Timetable.of("0 * * * *", "UTC")
     due = ms("2099-05-04T03:00")

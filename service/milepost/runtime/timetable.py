@@ -55,7 +55,11 @@ class Timetable:
         """Return the last time not behind `until_ms`, which is `since_ms` if none came since."""
         backwards = CronSim(self.cron, self._moment(until_ms // 1000 + 1), reverse=True)
         found = next((_ms(each) for each in backwards), since_ms)
-        return max(found, since_ms) if found <= until_ms else since_ms
+        latest = max(found, since_ms) if found <= until_ms else since_ms
+        # In the hour that a clock set back repeats, what came in the first is ahead on the clock.
+        while (following := self.after(latest)) is not None and following <= until_ms:
+            latest = following
+        return latest
 
     def _from(self, time_ms: int) -> Iterator[int]:
         return map(_ms, CronSim(self.cron, self._moment(time_ms // 1000)))
