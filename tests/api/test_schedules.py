@@ -328,6 +328,36 @@ async def test_in_a_user_s_session_it_is_the_user_s(clerk: httpx2.AsyncClient) -
     assert [each["id"] for each in found] == [moved["id"], schedule["id"]]
 
 
+async def test_what_it_runs_sent_back_as_it_is_shown_changes_nothing(
+    clerk: httpx2.AsyncClient,
+) -> None:
+    session = await made(clerk, "/v1/sessions", {"user": "ann"})
+    run = {**RUN, "session_id": session["id"]}
+    schedule = await made(clerk, "/v1/schedules", a_schedule(run=run))
+
+    again = await clerk.patch(f"/v1/schedules/{schedule['id']}", json={"run": schedule["run"]})
+
+    assert again.json() == schedule
+    found = (await clerk.get("/v1/schedules?user=ann")).json()["data"]
+    assert [each["id"] for each in found] == [schedule["id"]]
+
+
+async def test_one_whose_session_is_gone_is_paused_as_it_is_shown(
+    clerk: httpx2.AsyncClient,
+) -> None:
+    session = await made(clerk, "/v1/sessions", {"user": "ann"})
+    run = {**RUN, "session_id": session["id"], "user": "ann"}
+    schedule = await made(clerk, "/v1/schedules", a_schedule(run=run))
+    path = f"/v1/schedules/{schedule['id']}"
+    assert (await clerk.delete(f"/v1/sessions/{session['id']}")).is_success
+
+    paused = await clerk.patch(path, json={"run": schedule["run"], "enabled": False})
+    elsewhere = await clerk.patch(path, json={"run": {**run, "input": "What is 1 + 1?"}})
+
+    assert (paused.status_code, paused.json()["enabled"]) == (200, False)
+    assert refusal(elsewhere) == (404, "session_not_found")
+
+
 # --- When its time has come ---
 
 
