@@ -196,6 +196,21 @@ async def test_one_that_cannot_come_now_leaves_the_others_for_the_next_look(
     assert all([(await found(shop, row)).last for row in rows])
 
 
+async def test_one_that_fails_keeps_none_of_the_others_from_their_time(
+    shop: Workshop, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "COMING_MAX", 2)
+    now = shop.clock()
+    await kept(shop, next_ms=now - 2, run="{}")
+    row = await kept(shop, next_ms=now - 1)
+
+    wait_s = await scheduler.tend()
+
+    (run,) = await made(shop)
+    assert orjson.loads(run.metadata)["schedule_id"] == row.id
+    assert wait_s == scheduler_module.POLL_S, "what fails is not tried again at once"
+
+
 async def test_one_whose_zone_is_not_known_any_more_comes_this_once(
     shop: Workshop, scheduler: Scheduler
 ) -> None:

@@ -6,6 +6,7 @@ It needs no leader: of those that see a time come, one moves the schedule on (se
 
 import orjson
 
+from milepost.core.errors import OverloadedError, UnavailableError
 from milepost.core.events import RunQueued
 from milepost.live.frames import rfc3339
 from milepost.live.hub import QUEUE_BELL, SCHEDULES_BELL, session_bell
@@ -44,23 +45,34 @@ class Scheduler:
                 await rest(rung, wait_s)
 
     async def tend(self) -> float:
-        """Let come what is due; return after how many seconds to look again."""
+        """Let come what is due; return after how many seconds to look again.
+
+        Where there is no room, all wait. One that fails by itself keeps no other from its time.
+        """
         poll_ms = round(self._poll_s * 1000)
         until_ms = self._ports.clock() + poll_ms
         coming = await self._ports.store.read(schedules.due(until_ms, COMING_MAX))
+        failed = 0
         for row in coming:
             assert row.next_ms is not None, "only those that come are looked for"
             if row.next_ms > (now := self._ports.clock()):
                 return (row.next_ms - now) / 1000
-            if not await take_turn(self._come(row, row.next_ms), False, self._log):
+            is_room = await take_turn(self._come(row, row.next_ms), None, self._log)
+            if is_room is False:
                 return self._poll_s
-        return 0 if len(coming) == COMING_MAX else self._poll_s
+            failed += is_room is None
+        return 0 if len(coming) == COMING_MAX and not failed else self._poll_s
 
     async def _come(self, row: ScheduleRow, due_ms: int) -> bool:
-        """Let one come; return that this went well, whatever became of it."""
-        came = await self._ports.store.write(
-            schedules.come(self._occasion(row, due_ms), queue_max=self._queue_max)
-        )
+        """Let one come, whatever becomes of it; return whether there was room for it."""
+        occasion = self._occasion(row, due_ms)
+        try:
+            came = await self._ports.store.write(
+                schedules.come(occasion, queue_max=self._queue_max)
+            )
+        except (OverloadedError, UnavailableError) as error:
+            self._log.warning("what is due waits", error=str(error))
+            return False
         if came is not None:
             self._tell(row, came)
         return True
