@@ -49,6 +49,7 @@ from milepost.store import (
     reservations,
     retention,
     runs,
+    schedules,
     schema,
     session_forks,
     session_order,
@@ -94,6 +95,7 @@ from milepost.store.records import (
     UsageRow,
 )
 from milepost.store.reservations import Holder
+from milepost.store.schedules import ScheduleFilter, ScheduleRow
 from milepost.store.session_order import Spot
 from milepost.store.sessions import NewSession, SessionFilter, SessionRow
 from milepost.store.spending import Charge, Reserve, Settle, spend
@@ -114,12 +116,13 @@ from tests.store.making import (
 )
 from tests.store.making_batches import a_batch, an_offer, chunk
 from tests.store.making_memories import ANN, a_fact, a_memory
+from tests.store.making_schedules import a_schedule, an_occasion
 
 GROWING = {
     "agent_versions", "agents", "approvals", "audit", "batch_items", "batches", "budget_counters",
     "budgets", "events", "idempotency", "inbox", "keys", "runs", "sessions", "spans", "usage",
     "votes", "webhook_deliveries",
-    "channel_messages", "conversations", "pending_actions", "summaries", "pins",
+    "channel_messages", "conversations", "pending_actions", "summaries", "pins", "schedules",
 }  # fmt: skip
 # Each holds only what is not over, or a part of that.
 SMALL_INDEXES = {"ix_runs_ready", "ix_runs_owned", "ix_runs_timers", "ix_runs_blocked"} | {
@@ -130,6 +133,7 @@ SMALL_INDEXES = {"ix_runs_ready", "ix_runs_owned", "ix_runs_timers", "ix_runs_bl
     "ix_batch_items_started",
     "ix_webhook_deliveries_due",
     "ix_webhook_deliveries_waiting",
+    "ix_schedules_next",
 }
 
 EXECUTIONS = 7  # Postgres makes a plan for each of the first five, and then decides
@@ -149,6 +153,11 @@ _BATCH = (
 )
 _DELIVERY = """INSERT INTO webhook_deliveries (id, tenant, webhook_id, type, status, due_ms)
     VALUES ('{}', 'acme', 'whk_1', 'custom', '{}', 1)"""
+_SCHEDULE = (
+    "INSERT INTO schedules (id, tenant, cron, timezone, overlap, agent, user_id, run, queued_event,"
+    " made_by, last_run_id, next_ms) VALUES ('{}', 'acme', '0 * * * *', 'UTC', 'skip', 'clerk',"
+    " 'ann', '', '', 'key_1', 'over', {})"
+)
 
 _PRESENT = (
     "INSERT INTO workers (id, until_ms) VALUES ('worker', 9000000000000)",
@@ -206,6 +215,9 @@ _PRESENT = (
     """INSERT INTO memories (id, tenant, scope, owner, kind, key, origin, content, words, user_id)
     VALUES ('mem_1', 'acme', 'user', 'ann', 'fact', 'tea', 'run', 'tea', 'tea', 'ann')""",
     "INSERT INTO recollections (run_id, tenant) VALUES ('over', 'acme')",
+    _SCHEDULE.format("sch_1", 1),
+    _SCHEDULE.format("sch_2", 9_000_000_000_000),
+    _SCHEDULE.format("sch_3", "NULL"),
     _DELIVERY.format("whd_1", "pending"),
     _DELIVERY.format("whd_2", "dead"),
 )
@@ -242,6 +254,10 @@ def a_row(run_id: str, session_id: str, status: str) -> runs.RunRow:
         run_id, TENANT, session_id, "agt_1", "clerk", 1, None, status, 1, 0, 1, None, None, 1,
         "{}", None, None, None, None,
     )  # fmt: skip
+
+
+def a_due_schedule(**changes: Any) -> ScheduleRow:
+    return a_schedule(id="sch_1", next_ms=1, last_run_id="over", **changes)
 
 
 A_FORK = SessionRow(
@@ -382,6 +398,19 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "cancel batch": lambda: batches.cancel(TENANT, "bat_open", by="a", reason=None, now_ms=1),
     "delete batch": lambda: batches.delete(TENANT, "bat_over"),
     "search batches": lambda: batches.search(TENANT, BatchFilter(), Page(20)),
+    "create schedule": lambda: schedules.create(a_schedule(user="ann")),
+    "a schedule": lambda: schedules.find(TENANT, "sch_1"),
+    "search schedules": lambda: schedules.search(TENANT, ScheduleFilter(), Page(20)),
+    "schedules of a user": lambda: schedules.search(TENANT, ScheduleFilter(user="ann"), Page(20)),
+    "what is due of schedules": lambda: schedules.due(2, 100),
+    "come": lambda: schedules.come(an_occasion(a_due_schedule()), queue_max=100),
+    "come by a key": lambda: schedules.come(
+        an_occasion(a_due_schedule(made_by="key_1")), queue_max=100
+    ),
+    "change schedule": lambda: schedules.change(
+        a_due_schedule(), a_due_schedule(run="x", user="ann"), now_ms=NOW_MS
+    ),
+    "delete schedule": lambda: schedules.delete(TENANT, "sch_1", expected_version=1),
     "audit": lambda: audit.search(TENANT, audit.AuditFilter(), Page(20)),
     "remember": lambda: idempotency.remember(ASKED),
     "purge": lambda: idempotency.purge(NOW_MS),
