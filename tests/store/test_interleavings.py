@@ -32,6 +32,7 @@ from milepost.store import (
     approvals,
     budgets,
     chat_approvals,
+    erasures,
     grants,
     idempotency,
     log,
@@ -41,6 +42,7 @@ from milepost.store import (
     rates,
     reservations,
     runs,
+    schedules,
     schema,
     secrets,
     session_forks,
@@ -50,6 +52,7 @@ from milepost.store import (
     withdrawals,
 )
 from milepost.store.address import PostgresAddress
+from milepost.store.agents import AgentRow
 from milepost.store.approvals import Decision
 from milepost.store.budgets import BudgetRow
 from milepost.store.dialect import text
@@ -67,8 +70,12 @@ from milepost.store.records import (
     InboxMovedError,
     NewApproval,
     NewRun,
+    Page,
     Request,
+    RunFilter,
 )
+from milepost.store.removals import close_sessions
+from milepost.store.schedules import Came, ScheduleRow
 from milepost.store.sessions import NewSession, SessionEdit
 from milepost.store.spending import Shortage
 from milepost.store.store import Store
@@ -98,6 +105,7 @@ from tests.store.making import (
     an_id,
     asking,
     behind,
+    being_erased,
     claims,
     events,
     finished,
@@ -109,6 +117,7 @@ from tests.store.making import (
     types,
     waiting,
 )
+from tests.store.making_schedules import a_schedule, a_wish, an_occasion
 from tests.store.stepper import Contest, Raced, S, orders, together
 
 LETTER = runs.Letter("approval", "{}", "approval", NOW_MS)
@@ -1413,3 +1422,148 @@ async def test_runs_of_one_session_have_places_of_their_own(
     async for raced in every_order(prepare):
         rows = [await store.read(runs.find(TENANT, rival.id)) for rival in raced.subject]
         assert sorted(row.ahead or 0 for row in rows) == [1, 2], raced
+
+
+# --- Schedules ---
+
+
+async def a_due_schedule(store: Store, **changes: Any) -> ScheduleRow:
+    """Keep a schedule of an agent of its own, so that its runs are told from others'."""
+    name = an_id("clerk")
+    await store.write(agents.create(TENANT, name, "{}", agent_id=an_id("agt"), now_ms=NOW_MS))
+    return await store.write(schedules.create(a_schedule(agent=name, **changes)))
+
+
+def coming(row: ScheduleRow) -> Work[Came | None]:
+    """Let it come, as a process does that sees it so."""
+
+    def begin(agent: AgentRow) -> NewRun:
+        run = an_occasion(row).begin(agent)
+        return replace(run, agent=row.agent)
+
+    return schedules.come(an_occasion(row, begin=begin), queue_max=1_000)
+
+
+async def came_of(store: Store, row: ScheduleRow) -> tuple[ScheduleRow, int]:
+    """Return the schedule as it is now, and how many runs it has made."""
+    made = await store.read(runs.search(TENANT, RunFilter(agent=row.agent), Page(10)))
+    return await store.read(schedules.find(TENANT, row.id)), len(made)
+
+
+async def test_a_time_that_two_processes_see_comes_once(store: Store, every_order: Orders) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        row = await a_due_schedule(store)
+        return Contest(row, coming(row), coming(row))
+
+    async for raced in every_order(prepare):
+        assert [side.result for side in winners(raced.one, raced.other)] == ["started"], raced
+        now, made = await came_of(store, raced.subject)
+        assert (now.next_ms, made) == (NOW_MS + HOUR_MS, 1), raced
+
+
+async def test_a_schedule_that_is_changed_when_it_comes_comes_as_it_was_or_as_it_is(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        row = await a_due_schedule(store)
+        wanted = replace(row, name="x", run=a_wish(input="x"))
+        return Contest(row, coming(row), schedules.change(row, wanted, now_ms=NOW_MS))
+
+    async for raced in every_order(prepare):
+        now, made = await came_of(store, raced.subject)
+        assert (now.name, now.version) == ("x", 2), raced
+        is_due = raced.one is None
+        assert (now.next_ms, made) == ((NOW_MS, 0) if is_due else (NOW_MS + HOUR_MS, 1)), raced
+        assert (now.last is None) == is_due, raced
+
+
+@pytest.mark.parametrize("changes", [{"enabled": 0, "next_ms": None}, {"next_ms": NOW_MS + 5}])
+async def test_a_schedule_that_is_paused_or_moved_when_it_comes_does_not_come_behind_that(
+    store: Store, every_order: Orders, changes: dict[str, Any]
+) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        row = await a_due_schedule(store)
+        wanted = replace(row, cron="5 * * * *", **changes)
+        return Contest(row, coming(row), schedules.change(row, wanted, now_ms=NOW_MS))
+
+    async for raced in every_order(prepare):
+        now, made = await came_of(store, raced.subject)
+        assert (now.next_ms, made) == (changes["next_ms"], 0 if raced.one is None else 1), raced
+        assert now.version == 2, raced
+
+
+async def test_a_schedule_that_is_deleted_when_it_comes_has_come_before_or_does_not(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        row = await a_due_schedule(store)
+        return Contest(row, coming(row), schedules.delete(TENANT, row.id, expected_version=1))
+
+    async for raced in every_order(prepare):
+        assert not isinstance(raced.other, Exception), raced
+        with pytest.raises(NotFoundError):
+            await store.read(schedules.find(TENANT, raced.subject.id))
+        made = await store.read(runs.search(TENANT, RunFilter(agent=raced.subject.agent), Page(10)))
+        assert len(made) == (0 if raced.one is None else 1), raced
+
+
+async def test_of_two_changes_of_one_version_of_a_schedule_one_is_told(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        row = await a_due_schedule(store)
+        one, other = (
+            schedules.change(row, replace(row, name=name), now_ms=NOW_MS) for name in "xy"
+        )
+        return Contest(row, one, other)
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, ConflictError)
+        now, _ = await came_of(store, raced.subject)
+        assert (now.name, now.version) == (winners(raced.one, raced.other)[0].name, 2), raced
+
+
+async def test_a_schedule_s_run_is_there_before_its_user_s_erasure_begins_or_is_refused(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        user = an_id("ann")
+        row = await a_due_schedule(store, user=user)
+        return Contest(row, coming(row), being_erased(TENANT, user))
+
+    async for raced in every_order(prepare):
+        assert not isinstance(raced.other, Exception), raced
+        _, made = await came_of(store, raced.subject)
+        assert (raced.one.code, made) in [(None, 1), ("user_being_erased", 0)], raced
+
+
+async def test_a_schedule_is_made_for_a_user_before_their_erasure_begins_or_is_refused(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        user = an_id("ann")
+        row = await a_due_schedule(store)
+        work = schedules.change(row, replace(row, user=user), now_ms=NOW_MS)
+        return Contest(row, work, being_erased(TENANT, user))
+
+    async for raced in every_order(prepare):
+        assert not isinstance(raced.other, Exception), raced
+        now, _ = await came_of(store, raced.subject)
+        assert (now.user is None) == isinstance(raced.one, erasures.UserBeingErasedError), raced
+
+
+async def test_a_schedule_s_run_is_in_a_session_that_is_there_or_is_refused(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[ScheduleRow]:
+        made = await store.write(
+            sessions.create(NewSession(an_id("ses"), TENANT, None, None, "{}", NOW_MS))
+        )
+        row = await a_due_schedule(store, run=a_wish(session_id=made.id))
+        return Contest(row, coming(row), close_sessions(TENANT, [made.id]))
+
+    async for raced in every_order(prepare):
+        _, made = await came_of(store, raced.subject)
+        is_there = raced.other == []
+        assert raced.one.code == (None if is_there else "session_not_found"), raced
+        assert made == is_there, raced
