@@ -13,7 +13,7 @@ from milepost.store.keys import NewKey
 from milepost.store.records import Page, RunFilter
 from milepost.store.removals import remove_runs
 from milepost.store.runs import RunRow
-from milepost.store.schedules import Came, Occasion, ScheduleFilter, ScheduleRow
+from milepost.store.schedules import Came, Due, Occasion, ScheduleFilter, ScheduleRow
 from milepost.store.store import Store
 from tests.store.making import (
     NOW_MS,
@@ -187,8 +187,20 @@ async def test_those_that_come_are_found_in_the_order_of_their_times(store: Stor
     await kept(store, next_ms=NOW_MS + 3)
     await kept(store, next_ms=None, enabled=0)
 
-    assert await store.read(schedules.due(NOW_MS + 2, 10)) == [sooner, later]
-    assert await store.read(schedules.due(NOW_MS + 2, 1)) == [sooner]
+    dues = [Due(TENANT, sooner.id, NOW_MS + 1), Due(TENANT, later.id, NOW_MS + 2)]
+    assert await store.read(schedules.due(NOW_MS + 2, 10)) == dues
+    assert await store.read(schedules.due(NOW_MS + 2, 1)) == dues[:1]
+
+
+async def test_one_that_came_meanwhile_is_not_due_as_it_was_seen(store: Store) -> None:
+    row = await kept(store)
+    (due,) = await store.read(schedules.due(NOW_MS, 10))
+    assert await store.read(schedules.still_due(due)) == row
+    assert await store.read(schedules.still_due(replace(due, tenant="globex"))) is None
+
+    await came(store, row)
+
+    assert await store.read(schedules.still_due(due)) is None
 
 
 async def test_a_time_that_comes_makes_a_run_and_moves_on(store: Store) -> None:

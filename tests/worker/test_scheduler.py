@@ -166,6 +166,15 @@ async def test_of_what_was_missed_the_last_time_says_whether_it_is_too_late(
     assert orjson.loads(last_told)["result"] == "late"
 
 
+async def test_what_two_processes_see_at_once_comes_once(shop: Workshop) -> None:
+    rows = [await kept(shop) for _ in range(3)]
+
+    await asyncio.gather(*(Scheduler(shop.ports, queue_max=100).tend() for _ in range(2)))
+
+    found_in = [orjson.loads(run.metadata)["schedule_id"] for run in await made(shop)]
+    assert sorted(found_in) == sorted(row.id for row in rows)
+
+
 async def test_all_that_are_due_come_however_many_there_are(
     shop: Workshop, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,15 @@ class ScheduleFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """A schedule that comes, and when: what there is to know before its time is there."""
+
+    tenant: str
+    id: str
+    next_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Occasion:
     """A schedule whose time has come: for which time, and when it comes next.
 
@@ -160,11 +169,12 @@ _CHANGE = Statement(
 )
 _DELETE = Statement(delete_from(schema.schedules).where(_one, _expected).returning(_C.id))
 _DUE = Statement(
-    select(*_COLUMNS)
+    select(_C.tenant, _C.id, _C.next_ms)
     .where(_C.next_ms.is_not(None), _C.next_ms <= number("until_ms"))
     .order_by(_C.next_ms, _C.id)
     .limit(number("limit"))
 )
+_STILL_DUE = Statement(select(*_COLUMNS).where(_one, _C.next_ms == number("due_ms")))
 _MOVE_ON = Statement(
     update(schema.schedules)
     .where(_one, _C.next_ms == number("due_ms"), _C.version == number("version"))
@@ -244,9 +254,15 @@ def delete(tenant: str, schedule_id: str, *, expected_version: int | None = None
         raise moved("schedule", (yield from find(tenant, schedule_id)), expected_version)
 
 
-def due(until_ms: int, limit: int) -> Work[list[ScheduleRow]]:
+def due(until_ms: int, limit: int) -> Work[list[Due]]:
     """Return the schedules of all tenants that come until then, the first ones first."""
-    return _rows((yield _DUE(until_ms=until_ms, limit=limit)))
+    return [Due(*each) for each in (yield _DUE(until_ms=until_ms, limit=limit))]
+
+
+def still_due(due: Due) -> Work[ScheduleRow | None]:
+    """Return the schedule, None if it does not come at that time any more."""
+    found = yield _STILL_DUE(tenant=due.tenant, schedule_id=due.id, due_ms=due.next_ms)
+    return ScheduleRow(*found[0]) if found else None
 
 
 def come(occasion: Occasion, *, queue_max: int) -> Work[Came | None]:

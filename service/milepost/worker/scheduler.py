@@ -15,7 +15,7 @@ from milepost.runtime.timetable import Timetable
 from milepost.store import schedules
 from milepost.store.agents import AgentRow
 from milepost.store.records import Entry, NewRun
-from milepost.store.schedules import Came, Occasion, ScheduleRow
+from milepost.store.schedules import Came, Due, Occasion, ScheduleRow
 from milepost.telemetry.logs import logger
 from milepost.worker.turns import rest, take_turn
 
@@ -53,22 +53,26 @@ class Scheduler:
         until_ms = self._ports.clock() + poll_ms
         coming = await self._ports.store.read(schedules.due(until_ms, COMING_MAX))
         failed = 0
-        for row in coming:
-            assert row.next_ms is not None, "only those that come are looked for"
-            if row.next_ms > (now := self._ports.clock()):
-                return (row.next_ms - now) / 1000
-            is_room = await take_turn(self._come(row, row.next_ms), None, self._log)
+        for due in coming:
+            if due.next_ms > (now := self._ports.clock()):
+                return (due.next_ms - now) / 1000
+            is_room = await take_turn(self._come(due), None, self._log)
             if is_room is False:
                 return self._poll_s
             failed += is_room is None
         return 0 if len(coming) == COMING_MAX and not failed else self._poll_s
 
-    async def _come(self, row: ScheduleRow, due_ms: int) -> bool:
-        """Let one come, whatever becomes of it; return whether there was room for it."""
-        occasion = self._occasion(row, due_ms)
+    async def _come(self, due: Due) -> bool:
+        """Let one come, whatever becomes of it; return whether there was room for it.
+
+        What it runs is read one by one: there may be a megabyte of it in each.
+        """
         try:
+            row = await self._ports.store.read(schedules.still_due(due))
+            if row is None:
+                return True
             came = await self._ports.store.write(
-                schedules.come(occasion, queue_max=self._queue_max)
+                schedules.come(self._occasion(row, due.next_ms), queue_max=self._queue_max)
             )
         except (OverloadedError, UnavailableError) as error:
             self._log.warning("what is due waits", error=str(error))
