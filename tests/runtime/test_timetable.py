@@ -64,6 +64,34 @@ def test_a_time_that_a_clock_set_back_repeats_comes_once() -> None:
     assert shown(found, BERLIN) == ["10-25 02:30 +0200", "10-26 02:30 +0100"]
 
 
+@pytest.mark.parametrize(
+    ("day", "cron", "times"),
+    [
+        ("2026-04-05", "0 */6 * * *", ["00:00 +1100", "06:00 +1030", "12:00 +1030", "18:00 +1030"]),
+        ("2026-10-04", "0 */6 * * *", ["00:00 +1030", "06:00 +1100", "12:00 +1100", "18:00 +1100"]),
+        ("2026-04-05", "*/20 2 * * *", ["02:00 +1030", "02:20 +1030", "02:40 +1030"]),
+        ("2026-10-04", "*/20 2 * * *", ["02:40 +1100"]),
+        (
+            "2026-04-05",
+            "*/20 1 * * *",
+            ["01:00 +1100", "01:20 +1100", "01:40 +1100", "01:40 +1030"],
+        ),
+        ("2026-04-05", "0 */24 * * *", ["00:00 +1100"]),
+    ],
+)
+def test_where_a_clock_is_set_by_half_an_hour_no_time_is_left_out(
+    day: str, cron: str, times: list[str]
+) -> None:
+    howe = Timetable.of(cron, "Australia/Lord_Howe")
+    midnight, end = ms(day, "Australia/Lord_Howe"), ms(f"{day}T23:59", "Australia/Lord_Howe")
+
+    found = [each for each in howe.upcoming(midnight - 1, 5) if each < end]
+
+    assert shown(found, "Australia/Lord_Howe") == [f"{day[5:]} {each}" for each in times]
+    assert [howe.latest(midnight - 1, each) for each in found] == found
+    assert howe.latest(midnight, end) == found[-1]
+
+
 def test_what_comes_every_hour_comes_in_both_hours_of_a_clock_set_back() -> None:
     hourly = Timetable.of("0 * * * *", BERLIN)
 

@@ -53,7 +53,7 @@ class Timetable:
 
     def latest(self, since_ms: int, until_ms: int) -> int:
         """Return the last time not behind `until_ms`, which is `since_ms` if none came since."""
-        backwards = CronSim(self.cron, self._moment(until_ms // 1000 + 1), reverse=True)
+        backwards = _Times(self.cron, self._moment(until_ms // 1000 + 1), reverse=True)
         found = next((_ms(each) for each in backwards), since_ms)
         latest = max(found, since_ms) if found <= until_ms else since_ms
         # In the hour that a clock set back repeats, what came in the first is ahead on the clock.
@@ -62,10 +62,38 @@ class Timetable:
         return latest
 
     def _from(self, time_ms: int) -> Iterator[int]:
-        return map(_ms, CronSim(self.cron, self._moment(time_ms // 1000)))
+        return map(_ms, _Times(self.cron, self._moment(time_ms // 1000)))
 
     def _moment(self, time_s: int) -> datetime:
         return datetime.fromtimestamp(time_s, self.zone)
+
+
+class _Times(CronSim):
+    """The times of an expression where an hour on the clock need not begin with one that passed.
+
+    Lord Howe Island's clock is set by half an hour. CronSim goes from hour to hour by sixty
+    minutes, and would stand in the middle of each from then on: past all that begin with one.
+    """
+
+    def advance_hour(self) -> bool:
+        """Go on to an hour that fits, or to a new day; return whether that is another."""
+        if self.dt.hour in self.hours:
+            return False
+        while self.dt.hour not in self.hours:
+            self.tick(3600 - 60 * self.dt.minute - self.dt.second)
+            if self.dt.hour == 0:
+                break
+        return True
+
+    def reverse_hour(self) -> bool:
+        """Go back to an hour that fits, or to the day before; return whether that is another."""
+        if self.dt.hour in self.hours:
+            return False
+        while self.dt.hour not in self.hours:
+            self.tick(60 * self.dt.minute + self.dt.second + 1)
+            if self.dt.hour == 23:
+                break
+        return True
 
 
 def require_cron(cron: str) -> str:
