@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from milepost.runtime.timetable import Timetable
 from tests.api.making import a_schedule, an_agent, made, refusal
 from tests.api.serving import KeyedService
 from tests.store.making_schedules import let_come
@@ -126,6 +127,16 @@ async def test_the_times_to_come_are_those_of_the_place(clerk: httpx2.AsyncClien
     assert len(schedule["upcoming"]) == 5
     assert all(each.endswith("T04:00:00.000Z") for each in schedule["upcoming"])
     assert schedule["upcoming"] == sorted(set(schedule["upcoming"]))
+
+
+async def test_times_that_were_found_once_are_not_looked_for_again(
+    clerk: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For some, years after years are gone through, while everybody else waits."""
+    schedule = await made(clerk, "/v1/schedules", a_schedule(cron="7 0 *,29 2 1#5"))
+    monkeypatch.delattr(Timetable, "upcoming")
+
+    assert (await clerk.get(f"/v1/schedules/{schedule['id']}")).json() == schedule
 
 
 @pytest.mark.parametrize(

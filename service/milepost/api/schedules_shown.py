@@ -1,5 +1,6 @@
 """A schedule as clients read it."""
 
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -9,6 +10,7 @@ from milepost.runtime.timetable import Timetable
 from milepost.store.schedules import ScheduleRow
 
 UPCOMING = 5
+REMEMBERED_MAX = 4_096
 
 
 def show_schedule(row: ScheduleRow) -> dict[str, Any]:
@@ -33,14 +35,19 @@ def show_schedule(row: ScheduleRow) -> dict[str, Any]:
     }
 
 
-def _upcoming(row: ScheduleRow) -> list[int]:
+def _upcoming(row: ScheduleRow) -> tuple[int, ...]:
     if row.next_ms is None:
-        return []
+        return ()
     try:
-        timetable = Timetable.of(row.cron, row.timezone)
+        return (row.next_ms, *_behind(row.cron, row.timezone, row.next_ms))
     except ValueError:  # A zone that another machine knew.
-        return [row.next_ms]
-    return [row.next_ms, *timetable.upcoming(row.next_ms, UPCOMING - 1)]
+        return (row.next_ms,)
+
+
+# To find days that come every 28 years takes milliseconds, and a page may have a hundred of them.
+@lru_cache(REMEMBERED_MAX)
+def _behind(cron: str, timezone: str, next_ms: int) -> tuple[int, ...]:
+    return tuple(Timetable.of(cron, timezone).upcoming(next_ms, UPCOMING - 1))
 
 
 def _show_last(told: dict[str, Any]) -> dict[str, Any]:
