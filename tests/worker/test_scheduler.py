@@ -220,8 +220,8 @@ async def test_one_that_fails_keeps_none_of_the_others_from_their_time(
     assert wait_s == scheduler_module.POLL_S, "what fails is not tried again at once"
 
 
-async def test_one_whose_zone_is_not_known_any_more_comes_this_once(
-    shop: Workshop, scheduler: Scheduler
+async def test_one_whose_zone_is_not_known_any_more_comes_this_once_and_says_so(
+    shop: Workshop, scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     row = await kept(shop, timezone="Atlantis/Capital")
 
@@ -229,6 +229,8 @@ async def test_one_whose_zone_is_not_known_any_more_comes_this_once(
 
     assert len(await made(shop)) == 1
     assert (await found(shop, row)).next_ms is None
+    assert row.id in caplog.text
+    assert "Atlantis/Capital" in caplog.text
 
 
 async def test_whoever_follows_its_session_is_told(shop: Workshop, scheduler: Scheduler) -> None:

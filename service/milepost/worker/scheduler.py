@@ -71,14 +71,15 @@ class Scheduler:
             row = await self._ports.store.read(schedules.still_due(due))
             if row is None:
                 return True
+            occasion = self._occasion(row, due.next_ms)
             came = await self._ports.store.write(
-                schedules.come(self._occasion(row, due.next_ms), queue_max=self._queue_max)
+                schedules.come(occasion, queue_max=self._queue_max)
             )
         except (OverloadedError, UnavailableError) as error:
             self._log.warning("what is due waits", error=str(error))
             return False
         if came is not None:
-            self._tell(row, came)
+            self._tell(occasion, came)
         return True
 
     def _occasion(self, row: ScheduleRow, due_ms: int) -> Occasion:
@@ -91,8 +92,14 @@ class Scheduler:
 
         return Occasion(row, for_ms, now_ms, next_ms, begin)
 
-    def _tell(self, row: ScheduleRow, came: Came) -> None:
+    def _tell(self, occasion: Occasion, came: Came) -> None:
+        row = occasion.row
         self._ports.metrics.count_schedule(came.result)
+        if occasion.next_ms is None:
+            self._log.warning(
+                "a schedule comes no more: its zone is not known here, or its days are past",
+                schedule=row.id, timezone=row.timezone, cron=row.cron,
+            )  # fmt: skip
         if came.result == "refused":
             self._log.warning(
                 "a schedule's run was refused", schedule=row.id, code=came.code, why=came.detail
