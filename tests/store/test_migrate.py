@@ -165,6 +165,14 @@ def test_a_database_that_waits_for_its_migration_is_worked_on(empty: Address) ->
     assert rows(empty, "SELECT version_num FROM alembic_version") == [(OLDEST_SCHEMA,)]
 
 
+def test_the_oldest_schema_has_all_that_the_code_asks_for(empty: Address) -> None:
+    migrated_to(empty, OLDEST_SCHEMA)
+
+    for table in schema.metadata.tables.values():
+        names = ", ".join(column.name for column in table.columns)
+        assert rows(empty, f"SELECT {names} FROM {table.name} WHERE 1 = 0") == []
+
+
 def newer(address: Address, oldest_code: str) -> None:
     """Make it what a later version's migration leaves behind."""
     rows(address, "UPDATE alembic_version SET version_num = '9999' RETURNING version_num")

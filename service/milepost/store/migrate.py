@@ -38,7 +38,7 @@ from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.migrations import newest, numbers
 
 # The oldest schema that this code can work on.
-OLDEST_SCHEMA = "0027"
+OLDEST_SCHEMA = "0028"
 
 _LOCK = (
     0x6D696C65706F7374  # "milepost": the key of the advisory lock that lets one migrate at a time
