@@ -29,7 +29,7 @@ def _known_zone(timezone: str) -> str:
 
 Cron = Annotated[str, AfterValidator(require_cron)]
 Timezone = Annotated[str, AfterValidator(_known_zone)]
-Late = Annotated[float, Field(ge=0, le=LATE_S_MAX)]
+Late = Annotated[float, Field(ge=1, le=LATE_S_MAX)]
 
 
 class ScheduledRun(RunOptions):

@@ -4,6 +4,8 @@ It needs no leader: of those that see a time come, one moves the schedule on (se
 `store/schedules.py`). What was missed while nobody looked is made up for by one run.
 """
 
+import random
+
 import orjson
 
 from milepost.core.errors import OverloadedError, UnavailableError
@@ -49,18 +51,19 @@ class Scheduler:
 
         Where there is no room, all wait. One that fails by itself keeps no other from its time.
         """
-        poll_ms = round(self._poll_s * 1000)
-        until_ms = self._ports.clock() + poll_ms
-        coming = await self._ports.store.read(schedules.due(until_ms, COMING_MAX))
-        failed = 0
-        for due in coming:
-            if due.next_ms > (now := self._ports.clock()):
-                return (due.next_ms - now) / 1000
-            is_room = await take_turn(self._come(due), None, self._log)
+        now_ms, poll_ms = self._ports.clock(), round(self._poll_s * 1000)
+        coming = await self._ports.store.read(schedules.due(now_ms + poll_ms, COMING_MAX))
+        due = [each for each in coming if each.next_ms <= now_ms]
+        if not due:
+            return (coming[0].next_ms - now_ms) / 1000 if coming else self._poll_s
+        random.shuffle(due)  # Of several processes, each begins with another one.
+        is_well = True
+        for each in due:
+            is_room = await take_turn(self._come(each), None, self._log)
             if is_room is False:
                 return self._poll_s
-            failed += is_room is None
-        return 0 if len(coming) == COMING_MAX and not failed else self._poll_s
+            is_well &= is_room is True
+        return 0 if is_well else self._poll_s
 
     async def _come(self, due: Due) -> bool:
         """Let one come, whatever becomes of it; return whether there was room for it.
