@@ -69,6 +69,7 @@ from milepost.runtime.stored_children import StoredChildren
 from milepost.runtime.stored_lessons import StoredLessons
 from milepost.runtime.stored_notes import StoredNotes
 from milepost.runtime.stored_rates import StoredRates
+from milepost.runtime.stored_secrets import StoredSecrets
 from milepost.runtime.stored_stashes import StoredStashes
 from milepost.runtime.stored_transactions import StoredTransactions
 from milepost.runtime.tenant_permissions import TenantPermissions
@@ -195,6 +196,7 @@ class _Equipment:
     """What a process's worker and its API both work with."""
 
     vault: Vault
+    secrets: StoredSecrets
     post: Post
     budgets: TenantBudgets
     cache: ReplyCache
@@ -214,6 +216,7 @@ async def _equipment(
     settings: Settings, ports: Ports, background: Background, redis_up: RedisUp | None
 ) -> AsyncIterator[_Equipment]:
     store, vault = ports.store, _vault(settings)
+    secrets = StoredSecrets(store, vault)
     budgets = TenantBudgets(store, clock=now_ms, new_id=ports.new_id)
     async with AsyncExitStack() as stack:
         post = await stack.enter_async_context(_post(settings, store, vault))
@@ -224,11 +227,12 @@ async def _equipment(
         vectors = await stack.enter_async_context(_vectors(settings, store, bills))
         notes = StoredNotes(store, now_ms, Ids(), vectors)
         toolsets = await stack.enter_async_context(
-            _toolsets(settings, store, vault, background, notes)
+            _toolsets(settings, store, secrets, background, notes)
         )
         threads, processes = await stack.enter_async_context(_rooms(settings.tool_threads))
         yield _Equipment(
             vault=vault,
+            secrets=secrets,
             post=post,
             budgets=budgets,
             cache=cache,
@@ -255,6 +259,7 @@ def _means(settings: Settings, ports: Ports, equipment: _Equipment, lease: Lease
             may_start=lease.check,
             on_left=notices.tool_left,
             processes=equipment.processes,
+            find_secret=equipment.secrets.find,
         ),
         pricing=equipment.pricing,
         lease=lease,
@@ -333,7 +338,7 @@ async def _vectors(
 
 @asynccontextmanager
 async def _toolsets(
-    settings: Settings, store: Store, vault: Vault, background: Background, notes: Notes
+    settings: Settings, store: Store, secrets: StoredSecrets, background: Background, notes: Notes
 ) -> AsyncIterator[Toolsets]:
     """Yield the tools of everybody, and end what they hold open."""
     async with (
@@ -348,7 +353,7 @@ async def _toolsets(
             raise ConfigurationError(f"the toolbox: {error}") from error
         await declare_tools(settings, registry, Outside(egress, os.environ, held))
         tell_unwatched(settings)
-        toolsets = Toolsets(registry, store, egress, vault, clock=now_ms)
+        toolsets = Toolsets(registry, store, egress, secrets, clock=now_ms)
         held.push_async_callback(toolsets.close)
         if specs := watched_files(settings):
             reloaded = ReloadedTools(specs, registry)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from milepost.core.errors import ConflictError
 from milepost.runtime.secrets import Vault
+from milepost.runtime.stored_secrets import StoredSecrets
 from milepost.runtime.tool_source import SOURCE, Source, encode_listing, encode_source
 from milepost.runtime.toolsets import FRESH_MS, Toolsets
 from milepost.store import tool_sources
@@ -33,7 +34,9 @@ async def egress() -> AsyncIterator[Egress]:
 def toolsets_of(shop: Workshop, egress: Egress) -> Toolsets:
     """Return the toolsets of one process."""
     registry = Registry([tool_of(add)])
-    return Toolsets(registry, shop.store, egress, Vault(None), clock=shop.clock)
+    return Toolsets(
+        registry, shop.store, egress, StoredSecrets(shop.store, Vault(None)), clock=shop.clock
+    )
 
 
 async def declared(shop: Workshop, *names: str, source: str = "screen") -> str:

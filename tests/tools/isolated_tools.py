@@ -14,12 +14,21 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import structlog
 
 from milepost.core.errors import ToolError
-from milepost.tools import Artifact, Tool, ToolContext, ToolParameter, emit_artifact, tool
+from milepost.tools import (
+    Artifact,
+    Secret,
+    Tool,
+    ToolContext,
+    ToolParameter,
+    emit_artifact,
+    stash_pending,
+    tool,
+)
 
 _CONTEXTS: list[ToolContext] = []
 
@@ -54,6 +63,23 @@ def who(context: ToolContext) -> list[object]:
     context.logger.warning("looked", colour="blue")
     return [context.run_id, context.user, context.attempt, context.idempotency_key,
             context.approval.by]  # fmt: skip
+
+
+@tool(isolation="process")
+def entrusted(
+    token: Annotated[str, Secret("SHOP_TOKEN")], context: ToolContext, *, fails: bool = False
+) -> Iterator[str]:
+    """Tell a secret in every way."""
+    context.progress(token[:4])
+    context.progress(token[4:])
+    context.emit("told", {"token": token})
+    context.logger.warning(f"it is {token}", token=token)
+    structlog.get_logger().info(token)
+    emit_artifact(f"https://shop/{token}", filename=token)
+    stash_pending("send", f"Send {token}", {"token": token})
+    if fails:
+        raise ToolError("." * 1_995 + token)
+    yield from ("It has ", str(len(token)), ": ", *token)
 
 
 @tool(isolation="process")

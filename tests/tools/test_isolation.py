@@ -10,13 +10,14 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from milepost.core.errors import FencedError, ToolError, ToolValidationError
 from milepost.core.json import Json
 from milepost.tools import (
+    Artifact,
     Invoker,
     Tool,
     ToolContext,
@@ -30,7 +31,9 @@ from milepost.tools import (
 from milepost.tools.artifacts import ARTIFACTS_MAX, collecting
 from milepost.tools.context import Approved
 from milepost.tools.isolated import PIECE_BYTES
+from milepost.tools.pending import Stash, stashing
 from milepost.tools.results import RESULT_CHARS_MAX
+from milepost.tools.secret import given
 from tests.tools import isolated_tools as tools
 
 TIMEOUT_S = 30.0
@@ -483,3 +486,33 @@ def test_a_function_that_no_other_process_finds_is_refused() -> None:
         @tool(isolation="process")
         def inside() -> None:
             """Hide."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_isolated_tool_gets_secrets_and_its_process_keeps_them_to_itself(
+    threads: ToolThreads, processes: ToolProcesses, context: ToolContext, fails: bool
+) -> None:
+    log, heard, left = Log(), list[object](), list[Artifact]()
+    hearing = replace(
+        context,
+        progress=heard.append,
+        emit=lambda *event: heard.append(event),
+        stash_pending=lambda *put: heard.append(put),
+        log=cast("Any", log),
+    )
+    invoker = Invoker(threads, processes=processes, find_secret=given({"SHOP_TOKEN": "s3cret-7d"}))
+
+    with collecting(lambda artifact, _: left.append(artifact)), stashing(Stash(room=True)):
+        outcome = await invoker.call(
+            tool_of(tools.entrusted), {"fails": fails}, hearing, timeout_s=TIMEOUT_S
+        )
+
+    assert outcome.content == (None if fails else "It has 9: [secret]")
+    assert heard[:2] == ["[secret]", ("told", {"token": "[secret]"})]
+    assert [each["event"] for each in log.heard] == ["it is [secret]", "[secret]"]
+    assert [each.filename for each in left] == ["[secret]"]
+    assert ("send", "Send [secret]", {"token": "[secret]"}) in [
+        each[:3] for each in heard if isinstance(each, tuple)
+    ]
+    shown = [outcome, outcome.cause, getattr(outcome.cause, "__cause__", None), heard, log.heard]
+    assert "s3" not in str([*shown, left])

@@ -1,11 +1,13 @@
 """Secrets that a declaration mentions, and those that it does not."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from milepost.core.errors import ToolError
 from milepost.core.json import Json
 from milepost.tools.egress import EgressError
-from milepost.tools.references import Reference, Revealed, limited, reveal
+from milepost.tools.references import Reference, Revealed, Sieve, known, limited, reveal
 
 
 async def test_only_what_a_declaration_mentions_is_read() -> None:
@@ -90,3 +92,39 @@ async def test_a_secret_is_hidden_as_urls_json_and_html_write_it(said: str) -> N
     found = await reveal({"A": "${env:TOKEN}"}, secrets)
 
     assert found.hide(f"it was {said}!") == "it was [secret]!"
+
+
+def test_what_is_known_hides_itself_in_bytes_too() -> None:
+    found = known({"token": "s3cr3t", "digit": "7"})
+
+    assert found.texts == {"token": "s3cr3t", "digit": "7"}
+    assert found.hide("s3cr3t 7") == "[secret] 7"
+    assert found.hide_in_bytes(b"\x00s3cr3t\xff7") == b"\x00[secret]\xff7"
+
+
+AB = st.text("ab")
+
+
+@given(st.sets(st.text("ab", min_size=1, max_size=6), max_size=3), st.lists(AB, max_size=12))
+def test_a_text_in_pieces_hides_what_it_would_hide_as_a_whole(
+    values: set[str], pieces: list[str]
+) -> None:
+    hiding = revealed(*values)
+    sieve = Sieve(hiding)
+
+    said = [sieve.sift(piece) for piece in pieces]
+
+    assert "".join([*said, sieve.rest()]) == hiding.hide("".join(pieces))
+
+
+def test_a_piece_in_which_no_secret_may_have_begun_is_told_at_once() -> None:
+    sieve = Sieve(revealed("abcd"))
+
+    assert [sieve.sift(piece) for piece in ("no ", "so ab", "x", "abc")] == [
+        "no ",
+        "so ",
+        "abx",
+        "",
+    ]
+    assert sieve.rest() == "abc"
+    assert sieve.rest() == ""

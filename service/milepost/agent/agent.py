@@ -58,6 +58,8 @@ class Agent:
     `approval_handler`, or else to `confirm_action`: only True, or a `Decision`, lets them be made.
     Without either they are denied.
 
+    `secrets` are what its tools get where a parameter is marked with a `Secret`, by their names.
+
     `run` and its like wait for the run, wherever they are called; `arun` and its like are awaited.
     A run's failure is a result, too: `raise_for_status` raises it. Within `with` or `async with`,
     connections stay open from run to run.
@@ -88,6 +90,7 @@ class Agent:
     cache_ttl_s: float | None = None
     observers: Sequence[Observer] = ()
     trace_metadata: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     _runner: Runner = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -103,13 +106,15 @@ class Agent:
         observers = _listed("observers", self.observers)
         if fault := metadata_fault(self.trace_metadata):
             raise ConfigurationError(f"agent {self.name!r}: {fault}")
+        if not isinstance(self.secrets, Mapping):
+            raise ConfigurationError(f"agent {self.name!r}: secrets is no dict of texts by name")
         given = self.providers
         providers = given if isinstance(given, Providers) else Providers(given)
         providers.require(models_of(found.agent))
         runner = Runner(
             plan=Plan(found, self.stop_condition, gate.approver, has_agents=bool(agents)),
             answer=self._answer_format(),
-            workplace=Workplace(providers),
+            workplace=Workplace(providers, self.secrets),
             ledger=Ledger(),
             observers=tuple(require_known_methods(each) for each in observers),
             metadata=dict(self.trace_metadata),

@@ -16,6 +16,7 @@ from milepost.runtime.clock import Ids, NewId, now_ms
 from milepost.runtime.rates import OwnRates, Rates
 from milepost.runtime.result_cache import ResultCache
 from milepost.tools import Invoker, ToolProcesses, ToolThreads
+from milepost.tools.secret import given
 
 TOOL_THREADS_MAX = 32
 
@@ -40,8 +41,9 @@ class Workplace:
     no thread lives on, gets others.
     """
 
-    def __init__(self, providers: Providers) -> None:
+    def __init__(self, providers: Providers, secrets: Mapping[str, str]) -> None:
         self._providers = providers
+        self._find_secret = given(secrets)
         self._rates = OwnRates(now_ms)
         self._threads: dict[int, ToolThreads] = {}
         self._equipment = PerLoop(self._opened)
@@ -96,7 +98,12 @@ class Workplace:
     async def _opened(self) -> AsyncIterator[Equipment]:
         processes = ToolProcesses()
         async with self._providers.held() as answering:
-            invoker = Invoker(self._own_threads(), on_left=notices.tool_left, processes=processes)
+            invoker = Invoker(
+                self._own_threads(),
+                on_left=notices.tool_left,
+                processes=processes,
+                find_secret=self._find_secret,
+            )
             try:
                 results = ResultCache(self._providers.cache)
                 yield Equipment(answering, invoker, results, self._rates, Ids())

@@ -1,6 +1,5 @@
 """`/v1/secrets`: values that are stored encrypted. They go in, and no request gets them out."""
 
-import re
 from typing import Annotated
 
 from pydantic import Field
@@ -19,11 +18,10 @@ from milepost.runtime.secrets import Vault
 from milepost.store import audit, secrets
 from milepost.store.audit import AuditRow
 from milepost.store.work import Work
+from milepost.tools.references import SECRET_NAME
 
 SECRETS_MAX = 1_000
 VALUE_CHARS_MAX = 65_536
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 class SecretValue(Body):
@@ -62,7 +60,7 @@ class Secrets:
         allow(request)
         principal = caller(request, "admin")
         name = request.path_params["name"]
-        if not _NAME.fullmatch(name):
+        if not SECRET_NAME.fullmatch(name):
             raise InvalidError(
                 "a secret's name is a letter or _ and up to 127 letters, digits, _, . or -,"
                 f" not {name[:200]!r}",

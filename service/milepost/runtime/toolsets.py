@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
-from milepost.core.errors import ConflictError, MilepostError, NotFoundError, ToolError
+from milepost.core.errors import ConflictError, MilepostError
 from milepost.runtime.recent import Recent
-from milepost.runtime.secrets import Vault
+from milepost.runtime.stored_secrets import StoredSecrets
 from milepost.runtime.tool_source import (
     McpSource,
     Source,
@@ -18,7 +18,6 @@ from milepost.runtime.tool_source import (
     references_of,
     tools_from,
 )
-from milepost.store import secrets as kept_secrets
 from milepost.store import tool_sources
 from milepost.store.store import Store
 from milepost.store.tool_sources import ToolSourceRow
@@ -66,14 +65,14 @@ class Toolsets:
         registry: Registry,
         store: Store,
         egress: Egress,
-        vault: Vault,
+        secrets: StoredSecrets,
         *,
         clock: Callable[[], int],
     ) -> None:
         self._registry = registry
         self._store = store
         self._egress = egress
-        self._vault = vault
+        self._secrets = secrets
         self._ids: Recent[str, tuple[str, ...]] = Recent(
             lambda tenant: store.read(tool_sources.ids(tenant)), clock=clock, fresh_ms=FRESH_MS
         )
@@ -190,11 +189,7 @@ class Toolsets:
 
     def _secrets_of(self, tenant: str, source: Source) -> Secrets:
         async def secrets(reference: Reference) -> str:
-            try:
-                sealed = await self._store.read(kept_secrets.get(tenant, reference.name))
-                return self._vault.open(tenant, reference.name, sealed)
-            except NotFoundError as error:
-                raise ToolError(f"there is no secret {reference.name!r}; store it first") from error
+            return await self._secrets.find(tenant, reference.name)
 
         return limited(secrets, references_of(source))
 

@@ -18,6 +18,7 @@ from milepost.tools.preview import preview
 from milepost.tools.projections import Vendor, prompt_block
 from milepost.tools.registry import Registry
 from milepost.tools.results import as_text
+from milepost.tools.secret import Secret
 from milepost.tools.streaming import LiveProgress
 from milepost.tools.threads import ToolThreads
 from milepost.tools.typed_results import Ambiguous, NotFound, ToolResult
@@ -39,6 +40,7 @@ __all__ = [
     "PendingConfirmation",
     "Registry",
     "Remember",
+    "Secret",
     "Tool",
     "ToolContext",
     "ToolParameter",

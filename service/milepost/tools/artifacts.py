@@ -167,6 +167,11 @@ def collecting(pass_on: PassOn | None = None) -> Iterator[Emissions]:
         _CURRENT.reset(token)
 
 
+def current() -> Emissions:
+    """Return where the call that runs here leaves files behind."""
+    return _CURRENT.get()
+
+
 def leave(artifact: Artifact, content: bytes | None) -> None:
     """Leave behind what is an artifact already, made by `read_artifact`."""
     _CURRENT.get().take(artifact, content)

@@ -2,24 +2,44 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import aclosing, closing
+from dataclasses import dataclass
 from typing import Any
 
 from milepost.core.errors import ToolError
 from milepost.core.json import Json
 from milepost.tools.context import Progress, ToolContext
 from milepost.tools.definition import Tool
+from milepost.tools.discretion import Discretion
 from milepost.tools.isolation import ToolProcesses
 from milepost.tools.raised import told
+from milepost.tools.references import NOTHING, Revealed, known
 from milepost.tools.results import Pieces, to_result
+from milepost.tools.secret import FindSecret, given
 from milepost.tools.threads import ThreadCall, ToolThreads
 
 MayStart = Callable[[], None]
 
 
+NO_SECRETS = given({})
+
+
 def whenever() -> None:
     """Let every tool start: no lease can lapse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facilities:
+    """What calls are made with, the same for all that one invoker makes."""
+
+    threads: ToolThreads | None = None
+    processes: ToolProcesses | None = None
+    may_start: MayStart = whenever
+    find_secret: FindSecret = NO_SECRETS
+
+
+ALONE = Facilities()
 
 
 class _RaisedInThread(Exception):  # noqa: N818 - a carrier, since a coroutine changes StopIteration
@@ -32,8 +52,8 @@ class Attempt:
     """One call of one tool."""
 
     __slots__ = (
-        "_began", "_call", "_context", "_left", "_may_start", "_processes", "_refused", "_threads",
-        "_tool", "_values", "_withdrawn",
+        "_began", "_call", "_context", "_discretion", "_facilities", "_left", "_refused",
+        "_revealed", "_tool", "_values", "_withdrawn",
     )  # fmt: skip
 
     def __init__(
@@ -41,16 +61,14 @@ class Attempt:
         tool: Tool,
         values: dict[str, Any],
         context: ToolContext,
-        threads: ToolThreads | None = None,
-        processes: ToolProcesses | None = None,
-        may_start: MayStart = whenever,
+        facilities: Facilities = ALONE,
     ) -> None:
         self._tool = tool
         self._values = values
         self._context = context
-        self._threads = threads
-        self._processes = processes
-        self._may_start = may_start
+        self._facilities = facilities
+        self._revealed: Revealed | None = None
+        self._discretion: Discretion | None = None
         self._refused: BaseException | None = None
         self._call: ThreadCall | None = None
         self._withdrawn = False
@@ -80,11 +98,12 @@ class Attempt:
         `on_end` is called last of all, a turn of the loop before a task tells that it is done.
         """
         try:
+            if self._tool.is_given:
+                if self._tool.signature.secrets:
+                    await self._reveal()
+                self._values.update(await self._tool.injection.values(self._context))
             if self._tool.isolation:
                 return await self._in_process()
-            signature = self._tool.signature
-            if signature.injected:
-                self._values.update(await self._tool.injection.values(self._context))
             if self._tool.in_thread:
                 return await self._in_thread()
             outcome = self._run()
@@ -97,9 +116,20 @@ class Attempt:
                 raise error from None
             if isinstance(raised, asyncio.CancelledError) and _cancelled():
                 raise
-            raise _failure(self._tool.name, error) from error
+            raise self._failure(error) from self._cause(error)
         finally:
+            if self._discretion:
+                self._discretion.end()
             on_end()
+
+    def entrust(self, secrets: Mapping[str, str]) -> Discretion:
+        """Have the function given these by parameter; return what keeps it from telling them."""
+        self._revealed = known(secrets)
+        self._values.update(secrets)
+        discretion = Discretion(self._context, self._revealed)
+        self._context = discretion.context
+        discretion.begin()
+        return discretion
 
     def timed_out(self, limit_s: float, *, stopped: bool) -> ToolError:
         """Return the error that says what became of the work."""
@@ -124,9 +154,20 @@ class Attempt:
             message = f"{late} and was cancelled; it may have acted before"
         return ToolError(message, code="tool_timeout", retryable=not self._began)
 
+    async def _reveal(self) -> None:
+        try:
+            secrets = await self._tool.injection.secrets(
+                self._context, self._facilities.find_secret
+            )
+        except ToolError as error:
+            why = f"{self.name} failed: {error}"
+            self._refused = ToolError(why, code=error.code, retryable=error.retryable)
+            raise self._refused from error
+        self._discretion = self.entrust(secrets)
+
     def _start(self) -> None:
         try:
-            self._may_start()
+            self._facilities.may_start()
         except BaseException as refused:
             self._refused = refused
             raise
@@ -143,16 +184,20 @@ class Attempt:
         return self._tool.function(*positional, **values)
 
     async def _in_process(self) -> Json:
-        assert self._processes is not None, "whoever runs isolated tools has processes for them"
-        return await self._processes.call(self._tool, self._values, self._context, self._start)
+        processes = self._facilities.processes
+        assert processes is not None, "whoever runs isolated tools has processes for them"
+        secrets = self._revealed.texts if self._revealed else {}
+        arguments = {name: value for name, value in self._values.items() if name not in secrets}
+        return await processes.call(self._tool, arguments, self._context, self._start, secrets)
 
     async def _in_thread(self) -> Json:
-        assert self._threads is not None, "whoever runs tools in threads has some"
-        self._call = self._threads.call(self.run_to_the_end)
+        threads = self._facilities.threads
+        assert threads is not None, "whoever runs tools in threads has some"
+        self._call = threads.call(self.run_to_the_end)
         try:
             outcome, error = await self._call.future
         except asyncio.CancelledError:
-            self._withdrawn = self._threads.withdraw(self._call)
+            self._withdrawn = threads.withdraw(self._call)
             self._left = not self._withdrawn
             raise
         self._call = None
@@ -166,7 +211,7 @@ class Attempt:
 
     async def finish(self, unfinished: object) -> Json:
         """Return the result of what only a loop can finish, or of anything else."""
-        return await _result_of(unfinished, self._context.progress)
+        return await _result_of(unfinished, self._context.progress, self._revealed)
 
     def run_to_the_end(self) -> tuple[object, Json]:
         """Return what only the loop can finish, or else the result.
@@ -178,11 +223,20 @@ class Attempt:
             return outcome, None
         if inspect.isgenerator(outcome):
             return None, self._joined(outcome)
-        return None, to_result(outcome)
+        return None, to_result(outcome, self._revealed)
+
+    def _failure(self, error: BaseException) -> ToolError:
+        """Return the error for the model."""
+        retryable = isinstance(error, ToolError) and error.retryable
+        said = told(error, self._revealed or NOTHING)
+        return ToolError(f"{self.name} failed: {said}", retryable=retryable)
+
+    def _cause(self, error: BaseException) -> BaseException:
+        return self._discretion.cause(error) if self._discretion else error
 
     def _joined(self, generator: Generator[object, Any, object]) -> str:
         """Return the pieces as one; of a generator that nobody waits for any more, no further."""
-        pieces = Pieces(self._context.progress)
+        pieces = Pieces(self._context.progress, self._revealed)
         with closing(generator):
             for piece in generator:
                 if self._left:
@@ -191,13 +245,13 @@ class Attempt:
         return pieces.join()
 
 
-async def _result_of(outcome: object, progress: Progress) -> Json:
+async def _result_of(outcome: object, progress: Progress, revealed: Revealed | None) -> Json:
     """Return what comes of an awaitable, and the pieces of a generator as one."""
     if type(outcome) is str:  # or there is nothing to be looked at
-        return to_result(outcome)
+        return to_result(outcome, revealed)
     if inspect.isawaitable(outcome):
         outcome = await outcome
-    pieces = Pieces(progress)
+    pieces = Pieces(progress, revealed)
     if inspect.isasyncgen(outcome):
         async with aclosing(outcome):
             async for piece in outcome:
@@ -205,7 +259,7 @@ async def _result_of(outcome: object, progress: Progress) -> Json:
                 await asyncio.sleep(0)  # or one that never waits would hold up everybody
         return pieces.join()
     if not inspect.isgenerator(outcome):
-        return to_result(outcome)
+        return to_result(outcome, revealed)
     with closing(outcome):
         for piece in outcome:
             pieces.add(piece)
@@ -216,9 +270,3 @@ async def _result_of(outcome: object, progress: Progress) -> Json:
 def _cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _failure(tool: str, error: BaseException) -> ToolError:
-    """Return the error for the model."""
-    retryable = isinstance(error, ToolError) and error.retryable
-    return ToolError(f"{tool} failed: {told(error)}", retryable=retryable)

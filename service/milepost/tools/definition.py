@@ -106,6 +106,7 @@ class Tool:
     long_description: str = field(init=False, repr=False)
     signature: Signature = field(init=False, repr=False)
     injection: Injection = field(init=False, repr=False)
+    is_given: bool = field(init=False, repr=False)
     inquiry: "Tool | None" = field(init=False, repr=False)
     in_thread: bool = field(init=False)
     streams: bool = field(init=False)
@@ -125,7 +126,8 @@ class Tool:
             "output_schema": result_schema(signature.returns, joined=yields),
             "long_description": words.text or self.description,
             "signature": signature,
-            "injection": Injection(self.inject),
+            "injection": Injection(self.inject, signature.secrets),
+            "is_given": bool(self.inject or signature.secrets),
             "inquiry": self._inquiry(),
             "in_thread": self.blocking and not _is_async(self.function),
             "streams": self.streaming or yields,

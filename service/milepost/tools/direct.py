@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from milepost.core.json import Json
@@ -13,6 +14,7 @@ from milepost.tools.definition import Tool
 from milepost.tools.invoke import Invoker
 from milepost.tools.isolation import ToolProcesses
 from milepost.tools.outcome import Outcome
+from milepost.tools.secret import given
 from milepost.tools.threads import ToolThreads
 
 NOBODYS = ToolContext(
@@ -25,6 +27,8 @@ NOBODYS = ToolContext(
     idempotency_key="key-0",
 )
 
+NONE_STORED: Mapping[str, str] = MappingProxyType({})
+
 
 def execute(
     function: Tool | Callable[..., Any],
@@ -33,13 +37,17 @@ def execute(
     *,
     context: ToolContext = NOBODYS,
     timeout_s: float | None = None,
+    secrets: Mapping[str, str] = NONE_STORED,
 ) -> Outcome:
     """Call a tool as a run would: validated, injected into, timed; return what came of it.
 
-    `on_chunk` is called with what it says meanwhile, in the thread that it says it in. An
-    asynchronous tool is run to its end, also where a loop is running already.
+    `on_chunk` is called with what it says meanwhile, in the thread that it says it in. `secrets`
+    holds what a tenant would have stored, by name. An asynchronous tool is run to its end, also
+    where a loop is running already.
     """
-    call = aexecute(function, arguments, on_chunk, context=context, timeout_s=timeout_s)
+    call = aexecute(
+        function, arguments, on_chunk, context=context, timeout_s=timeout_s, secrets=secrets
+    )
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -59,13 +67,14 @@ async def aexecute(
     *,
     context: ToolContext = NOBODYS,
     timeout_s: float | None = None,
+    secrets: Mapping[str, str] = NONE_STORED,
 ) -> Outcome:
     """Call a tool as `execute` does, on the loop that is running."""
     tool = function if isinstance(function, Tool) else tool_of(function)
     heard = context if on_chunk is unheard else replace(context, progress=on_chunk)
     threads, processes = ToolThreads(1), ToolProcesses(1)
     try:
-        invoker = Invoker(threads, processes=processes)
+        invoker = Invoker(threads, processes=processes, find_secret=given(secrets))
         return await invoker.call(tool, arguments, heard, timeout_s=timeout_s)
     finally:
         threads.close()

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from milepost.core.errors import ToolError
 from milepost.tools.context import ToolContext
+from milepost.tools.secret import FindSecret
 
 T = TypeVar("T")
 
@@ -36,16 +37,27 @@ def is_context(annotation: object) -> bool:
 class Injection:
     """The declared values of one tool: constants, and factories that are called for every call.
 
+    `secrets` are the names of those that it gets beside them, by parameter.
+
     A factory takes nothing, or the `ToolContext`; it may be asynchronous. It is called on the event
     loop, so one that waits should be. To inject something callable, wrap it: `lambda: function`.
     """
 
-    def __init__(self, declared: Mapping[str, object]) -> None:
+    def __init__(
+        self, declared: Mapping[str, object], secrets: Mapping[str, str] | None = None
+    ) -> None:
+        self._secrets = dict(secrets or {})
         self._constants = {name: value for name, value in declared.items() if not callable(value)}
         self._factories: dict[str, tuple[Callable[..., Any], bool]] = {
             name: (value, _wants_context(value))
             for name, value in declared.items()
             if callable(value)
+        }
+
+    async def secrets(self, context: ToolContext, find: FindSecret) -> dict[str, str]:
+        """Return the secrets to pass, by parameter: the tenant's, as they are now."""
+        return {
+            parameter: await find(context.tenant, name) for parameter, name in self._secrets.items()
         }
 
     async def values(self, context: ToolContext) -> dict[str, object]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from milepost.core.errors import ToolError
 from milepost.core.json import Json
-from milepost.tools.attempt import Attempt, MayStart, whenever
+from milepost.tools.attempt import NO_SECRETS, Attempt, Facilities, MayStart, whenever
 from milepost.tools.context import ToolContext
 from milepost.tools.definition import Tool
 from milepost.tools.isolation import ToolProcesses
 from milepost.tools.outcome import Outcome
+from milepost.tools.secret import FindSecret
 from milepost.tools.threads import ToolThreads
 
 STOP_WAITS_S = (2.0, 0.5, 0.5)
@@ -35,7 +36,8 @@ class Invoker:
 
     `may_start` is asked, in whatever thread, right before a tool's function is called, since a call
     may have waited for a thread or for what is injected into it; its error goes to the caller.
-    `on_left` hears which tool could not be stopped, and how many run on like that.
+    `on_left` hears which tool could not be stopped, and how many run on like that. `find_secret`
+    finds what parameters that are marked with a `Secret` get.
     """
 
     def __init__(
@@ -46,10 +48,11 @@ class Invoker:
         on_left: OnLeft = untold,
         stop_waits_s: Sequence[float] = STOP_WAITS_S,
         processes: ToolProcesses | None = None,
+        find_secret: FindSecret = NO_SECRETS,
     ) -> None:
         self._threads = threads
         self._processes = processes or ToolProcesses()
-        self._may_start = may_start
+        self._facilities = Facilities(threads, self._processes, may_start, find_secret)
         self._on_left = on_left
         self._stop_waits_s = stop_waits_s
         self._left: set[asyncio.Task[Json]] = set()
@@ -73,7 +76,7 @@ class Invoker:
         """
         values = tool.validate(arguments) if tool.isolation else tool.values(arguments)
         limit_s = timeout_s if tool.timeout_s is None else tool.timeout_s
-        attempt = Attempt(tool, values, context, self._threads, self._processes, self._may_start)
+        attempt = Attempt(tool, values, context, self._facilities)
         # In a task of its own, since a tool may cancel the task that it runs in, or never leave it.
         loop = asyncio.get_running_loop()
         over = loop.create_future()

@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -22,17 +23,19 @@ import orjson
 import structlog
 
 from milepost.core.errors import ToolError
-from milepost.core.json import Json, UnencodableError, clean, clean_text
+from milepost.core.json import Json, clean_text
 from milepost.tools.artifacts import Artifact, collecting
 from milepost.tools.attempt import Attempt
 from milepost.tools.context import Approved, ToolContext
 from milepost.tools.decorator import is_tool, tool_of
 from milepost.tools.definition import Tool
+from milepost.tools.discretion import loggable
 from milepost.tools.emitting import Emitter
 from milepost.tools.home import Home, found
 from milepost.tools.offspring import MARK, kill_marked
 from milepost.tools.pending import Stash, Stashed, stashing
 from milepost.tools.raised import told
+from milepost.tools.references import NOTHING, Revealed, known
 from milepost.tools.results import RESULT_CHARS_MAX
 
 TRACEBACK_CHARS_MAX = 10_000
@@ -46,9 +49,15 @@ _STARTS_ANOTHER = frozenset(
 class _Voice:
     """What is said for one call, by whoever still has its context."""
 
-    def __init__(self, number: int, send: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        send: Callable[[Mapping[str, Any]], None],
+        revealed: Revealed = NOTHING,
+    ) -> None:
         self._number = number
         self._send = send
+        self._revealed = revealed
         self._room = RESULT_CHARS_MAX
         self._counting = threading.Lock()
 
@@ -87,11 +96,12 @@ class _Voice:
         """Have the service log it, which masks what must not be read."""
         what = clean_text(str(event.pop("event", "")))
         fields = {
-            clean_text(str(key)): _shown(value)
+            clean_text(str(key)): loggable(value)
             for key, value in event.items()
             if key not in {"run", "call", "tool"}
         }
-        self.say({"log": {"level": level, "event": what, "fields": fields}})
+        shown = self._revealed.hide_in(fields)
+        self.say({"log": {"level": level, "event": self._revealed.hide(what), "fields": shown}})
         raise structlog.DropEvent
 
 
@@ -117,8 +127,9 @@ class Isolated:
         while True:
             request = orjson.loads(self._calls.get())
             self._leaves_behind = False
-            self._voice = _Voice(request["number"], self._send)
-            answer = self._answer(request)
+            revealed = known(request["secrets"])
+            self._voice = _Voice(request["number"], self._send, revealed)
+            answer = self._answer(request, revealed)
             self._leave_if_copy()
             leaves_behind = self._leaves_behind or self._has_other_threads()
             self._voice.say({**answer, "leaves_behind": leaves_behind})
@@ -132,13 +143,13 @@ class Isolated:
             kill_marked(mark)
         os.killpg(0, signal.SIGKILL)
 
-    def _answer(self, request: Mapping[str, Any]) -> dict[str, Json]:
+    def _answer(self, request: Mapping[str, Any], revealed: Revealed) -> dict[str, Json]:
         try:
             return {"result": self._called(request)}
         except BaseException as error:  # it ends the call, not the process
-            lines = "".join(traceback.format_exception(error))
+            lines = revealed.hide("".join(traceback.format_exception(error)))
             return {
-                "error": told(error),
+                "error": told(error, revealed),
                 "retryable": bool(getattr(error, "retryable", False)),
                 "traceback": clean_text(lines[-TRACEBACK_CHARS_MAX:]),
             }
@@ -146,13 +157,17 @@ class Isolated:
     def _called(self, request: Mapping[str, Any]) -> Json:
         sys.path[:] = request["path"]
         tool = _tool(request)
-        known = request["context"]
-        approval = known.pop("approval")
+        said = request["context"]
+        approval = said.pop("approval")
         voice = self._voice
         stash = Stash(**request["stash"], pass_on=voice.stashed)
-        with collecting(voice.artifact) as emissions, stashing(stash):
+        with (
+            collecting(voice.artifact) as emissions,
+            stashing(stash),
+            ExitStack() as until,
+        ):
             context = ToolContext(
-                **known,
+                **said,
                 approval=approval and Approved(**approval),
                 progress=voice.progress,
                 emit=Emitter(voice.event),
@@ -163,6 +178,8 @@ class Isolated:
                 ),
             )
             attempt = Attempt(tool, tool.values(request["arguments"]), context)
+            if request["secrets"]:
+                until.callback(attempt.entrust(request["secrets"]).end)
             outcome, result = attempt.run_to_the_end()
             self._leave_if_copy()
             if outcome is None:
@@ -226,13 +243,6 @@ def _tool(request: Mapping[str, Any]) -> Tool:
 
 def _decorated(function: Callable[..., Any]) -> tuple[Tool, ...]:
     return (tool_of(function),) if is_tool(function) else ()
-
-
-def _shown(value: object) -> Json:
-    try:
-        return clean(value)
-    except UnencodableError:
-        return clean_text(repr(value))
 
 
 if __name__ == "__main__":

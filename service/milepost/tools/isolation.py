@@ -60,14 +60,17 @@ class ToolProcesses:
         arguments: Mapping[str, Json],
         context: ToolContext,
         on_start: Callable[[], None],
+        secrets: Mapping[str, str],
     ) -> Json:
         """Have `tool` called in a process; `on_start` is called right before it is.
+
+        It is given the `secrets` by parameter, and keeps them from what it answers.
 
         Raises ToolError for whatever the tool raised, and for a process that ended instead.
         """
         home = home_of(tool.function)
         number = next(self._numbers)
-        known = {"number": number, **_request(tool, home, arguments, context)}
+        known = {"number": number, "secrets": secrets, **_request(tool, home, arguments, context)}
         request = orjson.dumps(known) + b"\n"
         async with self._places:
             process = await self._take(home)

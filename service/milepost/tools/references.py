@@ -10,7 +10,9 @@ from urllib.parse import quote, quote_plus
 from milepost.core.errors import ToolError
 from milepost.core.json import Json
 
-_REFERENCE = re.compile(r"\$\{(env|secret):([A-Za-z_][A-Za-z0-9_.-]{0,127})\}")
+SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+
+_REFERENCE = re.compile(r"\$\{(env|secret):(" + SECRET_NAME.pattern + r")\}")
 _ANY = re.compile(r"\$\{[^}]*\}?")
 _REDACTED = "[secret]"
 # Shorter values occur by chance, and hiding them would garble what is told.
@@ -65,9 +67,26 @@ class Revealed:
         """Return `text`, which came from outside, without the secrets that it may repeat."""
         if not any(value in text for value in self.values):
             return text  # As nearly all is, at a fraction of the cost.
-        # The longest first: what is left of one, after a part of it was hidden, would be told.
-        longest_first = sorted(self.values, key=len, reverse=True)
-        return re.sub("|".join(map(re.escape, longest_first)), _REDACTED, text)
+        return self._any().sub(_REDACTED, text)
+
+    def hide_in_bytes(self, content: bytes) -> bytes:
+        """Return `content` without the secrets that it may repeat as text in UTF-8."""
+        for value in sorted(self.values, key=len, reverse=True):
+            content = content.replace(value.encode(errors="replace"), _REDACTED.encode())
+        return content
+
+    def decided(self, text: str) -> int:
+        """Return how much of `text` can be told apart from secrets, whatever may follow it.
+
+        The rest may be the beginning of one, or is one that may turn out to be a longer one.
+        """
+        longest = max(map(len, self.values), default=0)
+        begun = range(max(0, len(text) - longest + 1), len(text))
+        end = next((at for at in begun if self._begins(text[at:])), len(text))
+        for found in self._any().finditer(text) if self.values else ():
+            if found.start() < end < found.end():
+                return found.start()
+        return end
 
     def hide_in(self, document: Json) -> Json:
         """Return a JSON answer without the secrets that its names, strings and numbers repeat."""
@@ -93,6 +112,38 @@ class Revealed:
             return error
         return type(error)(self.hide(str(error)), code=error.code, retryable=error.retryable)
 
+    def _any(self) -> re.Pattern[str]:
+        # The longest first: what is left of one, after a part of it was hidden, would be told.
+        longest_first = sorted(self.values, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)))
+
+    def _begins(self, text: str) -> bool:
+        return any(value.startswith(text) for value in self.values)
+
+
+NOTHING = Revealed()
+"""What hides nothing, since nothing was revealed."""
+
+
+class Sieve:
+    """A text in pieces, without the secrets in it, wherever it was cut."""
+
+    def __init__(self, revealed: Revealed) -> None:
+        self._revealed = revealed
+        self._held = ""
+
+    def sift(self, piece: str) -> str:
+        """Take in a piece; return what may be told by now."""
+        text = self._held + piece
+        end = self._revealed.decided(text)
+        self._held = text[end:]
+        return self._revealed.hide(text[:end])
+
+    def rest(self) -> str:
+        """Return the rest of what may be told: nothing follows."""
+        held, self._held = self._held, ""
+        return self._revealed.hide(held)
+
 
 def require_one_line(values: Mapping[str, str]) -> None:
     """Raise `ToolError` for a value that would not stay in its header."""
@@ -111,8 +162,18 @@ async def reveal(texts: Mapping[str, str], secrets: Secrets) -> Revealed:
         key: _REFERENCE.sub(lambda found: values[Reference(found[1], found[2])], text)
         for key, text in texts.items()
     }
-    hidden = (value for value in values.values() if len(value) >= _HIDDEN_CHARS_MIN)
-    return Revealed(revealed, frozenset(form for value in hidden for form in _forms(value)))
+    return Revealed(revealed, _hidden(values.values()))
+
+
+def known(texts: Mapping[str, str]) -> Revealed:
+    """Return `texts`, each of which is a secret as it stands."""
+    return Revealed(texts, _hidden(texts.values()))
+
+
+def _hidden(values: Iterable[str]) -> frozenset[str]:
+    """Return what must not be told to anybody of these secrets."""
+    hidden = (value for value in values if len(value) >= _HIDDEN_CHARS_MIN)
+    return frozenset(form for value in hidden for form in _forms(value))
 
 
 def _forms(value: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from milepost.core.errors import ToolError
 from milepost.core.json import DEPTH_MAX, Json, UnencodableError, clean, clean_text
 from milepost.tools.context import Progress, unheard
 from milepost.tools.lookup import Found
+from milepost.tools.references import Revealed, Sieve
 from milepost.tools.typed_results import ToolResult, members
 
 RESULT_CHARS_MAX = 100_000
@@ -24,21 +25,25 @@ RESULT_CHARS_MAX = 100_000
 _SMALL_CHARS = 4
 
 
-def to_result(value: object) -> Json:
+def to_result(value: object, revealed: Revealed | None = None) -> Json:
     """Return `value` as JSON; beyond `RESULT_CHARS_MAX` characters as text that says it was cut.
 
-    Raises ToolError, of which the tool is the subject, for what has no JSON form.
+    What was `revealed` to the tool is hidden, before anything is cut. Raises ToolError, of which
+    the tool is the subject, for what has no JSON form.
     """
     if value is None or type(value) is str:
-        return clean(_cut(value)) if value else value
+        return clean(_cut(revealed.hide(value) if revealed else value)) if value else value
     if type(value) is Found:
-        return {"kind": Found.kind, "result": to_result(value.result)}  # Which has all the room.
-    conversion = _Conversion()
+        # Which has all the room.
+        return {"kind": Found.kind, "result": to_result(value.result, revealed)}
+    conversion = _Conversion(revealed)
     try:
         converted = clean(conversion.convert(value))
     except (ValueError, TypeError, RecursionError, PydanticSerializationError) as error:
         reason = str(error) or type(error).__name__
         raise ToolError(f"it returned what cannot be sent as JSON: {reason}") from error
+    if revealed:
+        converted = revealed.hide_in(converted)
     if not conversion.exhausted:
         return converted
     return _text(converted)[:RESULT_CHARS_MAX] + _marker(f"more than {RESULT_CHARS_MAX}")
@@ -58,11 +63,12 @@ def as_text(result: Json) -> str:
 class Pieces:
     """The pieces of a generator, joined. All are taken, up to `RESULT_CHARS_MAX` are kept.
 
-    Each is told to `progress` as it comes.
+    Each is told to `progress` as it comes. What was `revealed` to the tool is not kept.
     """
 
-    def __init__(self, progress: Progress = unheard) -> None:
+    def __init__(self, progress: Progress = unheard, revealed: Revealed | None = None) -> None:
         self._progress = progress
+        self._sieve = Sieve(revealed) if revealed else None
         self._kept: list[str] = []
         self._chars = 0
 
@@ -70,21 +76,27 @@ class Pieces:
         """Take the next piece, as text."""
         text = str(piece)
         self._progress(text)
-        if (room := RESULT_CHARS_MAX - self._chars) > 0:
-            self._kept.append(text[:room])
-        self._chars += len(text)
+        self._keep(self._sieve.sift(text) if self._sieve else text)
 
     def join(self) -> str:
         """Return all that was kept, and whether that is all."""
+        if self._sieve:
+            self._keep(self._sieve.rest())
         text = clean_text("".join(self._kept))
         return text if self._chars <= RESULT_CHARS_MAX else text + _marker(self._chars)
+
+    def _keep(self, text: str) -> None:
+        if (room := RESULT_CHARS_MAX - self._chars) > 0:
+            self._kept.append(text[:room])
+        self._chars += len(text)
 
 
 class _Conversion:
     """Walks a value until it is converted or the room is used up, however large it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, revealed: Revealed | None) -> None:
         self._room = RESULT_CHARS_MAX
+        self._revealed = revealed
         self._fallback: Callable[[Any], str] | None = None
 
     @property
@@ -135,6 +147,8 @@ class _Conversion:
         return converted
 
     def _bytes(self, value: memoryview) -> object:
+        if self._revealed:
+            value = memoryview(self._revealed.hide_in_bytes(value.tobytes()))
         flat = value if value.ndim == 1 else memoryview(value.tobytes())
         # In base64 they are more characters than bytes: what is beyond the room need not be copied.
         head = bytes(flat[: max(self._room, 0) + 1])
@@ -165,6 +179,8 @@ class _Conversion:
         return converted
 
     def _take(self, text: str) -> str:
+        if self._revealed:  # before it is cut, or the beginning of one might be left
+            text = self._revealed.hide(text)
         kept = text[: max(self._room, 0)]
         self._room -= len(text) + 2
         return kept

@@ -4,11 +4,13 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, get_args, get_type_hints
 
 from milepost.core.errors import ToolValidationError
 from milepost.tools.inject import is_context, is_injected
+from milepost.tools.references import SECRET_NAME
+from milepost.tools.secret import Secret, secrets_in
 from milepost.tools.typed_dicts import readable_by_pydantic
 
 INVALID_TOOL = "invalid_tool"
@@ -36,7 +38,8 @@ class Signature:
     """What a function takes and from whom.
 
     `hidden` are the names that no model fills, whatever a schema leaves open: what is injected or
-    private, and what was settled before. `positional` holds the parameters that cannot be passed by
+    private, and what was settled before. `secrets` are the names of those that parameters get, by
+    parameter. `positional` holds the parameters that cannot be passed by
     name, with their defaults. `takes_more` is true for `**kwargs`, `is_method` where an instance is
     still missing.
     """
@@ -46,6 +49,7 @@ class Signature:
     context: frozenset[str]
     positional: Mapping[str, Any]
     returns: Any
+    secrets: Mapping[str, str] = field(default_factory=dict)
     takes_more: bool = False
     is_method: bool = False
     hidden: frozenset[str] = frozenset()
@@ -66,11 +70,12 @@ def read_signature(function: Callable[..., Any], tool: str, inject: frozenset[st
         if p.name not in settled and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
     ]
     context = frozenset(p.name for p in named if is_context(hints.get(p.name)))
+    secrets = _secrets(named, hints, inject, tool)
     injected = frozenset(p.name for p in named if is_injected(hints.get(p.name))) | (
         inject & {p.name for p in named}
     )
-    _check_injected(named, injected, inject, tool)
-    hidden = context | injected
+    _check_injected(named, injected - secrets.keys(), inject, tool)
+    hidden = context | injected | secrets.keys()
     offered = [p for p in named if p.name not in hidden and not p.name.startswith("_")]
     _check_private(named, hidden, tool)
     return Signature(
@@ -79,6 +84,7 @@ def read_signature(function: Callable[..., Any], tool: str, inject: frozenset[st
         context,
         {p.name: p.default for p in named if p.kind is p.POSITIONAL_ONLY},
         hints.get("return", inspect.Signature.empty),
+        secrets,
         any(p.kind is p.VAR_KEYWORD for p in parameters),
         bool(is_method),
         frozenset({p.name for p in named} - {p.name for p in offered}) | settled.keys(),
@@ -137,6 +143,43 @@ def _culprit(function: Any) -> str:
         except Exception:
             return f"the annotation {annotation!r} of parameter {name!r}"
     return "an annotation"
+
+
+def _secrets(
+    named: list[inspect.Parameter], hints: Mapping[str, Any], inject: frozenset[str], tool: str
+) -> dict[str, str]:
+    """Return the names of the secrets that parameters get, by parameter."""
+    found: dict[str, str] = {}
+    for parameter in named:
+        if not (marks := [*secrets_in(hint := hints.get(parameter.name))]):
+            continue
+        if issue := _wrong_with(marks, hint, parameter, inject):
+            raise ToolValidationError(
+                f"tool {tool!r}: parameter {parameter.name!r} {issue}", code=INVALID_TOOL
+            )
+        found[parameter.name] = marks[0].name
+    return found
+
+
+def _wrong_with(
+    marks: list[Secret], hint: Any, parameter: inspect.Parameter, inject: frozenset[str]
+) -> str | None:
+    """Return why a parameter cannot be given the secret that it is marked with."""
+    name = marks[0].name
+    if len(marks) > 1:
+        return "is marked with several secrets; take each in a parameter of its own"
+    if get_args(hint)[0] is not str or marks[0] not in hint.__metadata__:
+        return f"gets a secret, which is text; write Annotated[str, Secret({name!r})]"
+    if not SECRET_NAME.fullmatch(str(name)):
+        return (
+            f"wants the secret {name!r}; a secret's name is a letter or _ and up to 127 letters,"
+            " digits, _, . or -"
+        )
+    if parameter.default is not parameter.empty:
+        return "gets a secret, and a call without it fails: its default is never used; drop it"
+    if parameter.name in inject:
+        return "gets a secret, and inject names it as well; drop one of them"
+    return None
 
 
 def _check_injected(
