@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 import milepost
-from milepost import Agent, MilepostError, Observer, RunError, Tool, tool
+from milepost import Agent, MilepostError, Observer, RunError, Secret, Tool, tool
 from milepost.core.errors import ConfigurationError, InvalidError, ProviderError
 from milepost.core.messages import Message
 from milepost.core.model import Finished, TextDelta
@@ -372,3 +372,47 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_a_name_that_is_not_public_is_said_to_be_none() -> None:
     with pytest.raises(AttributeError, match="no public name 'Agentt'"):
         milepost.Agentt  # type: ignore[attr-defined]  # noqa: B018 - that is the point
+
+
+@tool
+def charge(order: int, token: Annotated[str, Secret("SHOP_TOKEN")]) -> str:
+    """Charge an order."""
+    return f"{order} with {token}"
+
+
+def charging() -> Scripted:
+    """Return a model that charges an order."""
+    return Scripted([calling(("charge", {"order": 7})), saying("Done.")])
+
+
+def test_its_tools_get_the_secrets_that_it_has_as_they_are_at_each_call() -> None:
+    asked: list[str] = []
+
+    class Stored(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.append(name)
+            return super().get(name, default)
+
+    holding = Agent(
+        MODEL, tools=[charge], providers={"test": charging()}, secrets=Stored(SHOP_TOKEN="s3cret-7")
+    )
+    result = holding.run("Charge it.")
+
+    assert asked == ["SHOP_TOKEN"]
+    assert "7 with [secret]" in str(result.messages)
+    assert "s3cret" not in repr([holding, result, result.messages, result.trace])
+
+
+def test_without_the_secret_its_tool_fails_and_the_model_is_told_of_it() -> None:
+    result = Agent(MODEL, tools=[charge], providers={"test": charging()}).run("Charge it.")
+
+    assert "there is no secret 'SHOP_TOKEN'; hand it in" in str(result.messages)
+
+
+def test_secrets_that_are_no_dict_are_refused_and_not_repeated() -> None:
+    wrong: Any = "s3cret-7"
+
+    with pytest.raises(ConfigurationError, match="secrets is no dict") as refused:
+        Agent(MODEL, tools=[charge], providers={"test": charging()}, secrets=wrong)
+
+    assert "s3cret" not in str(refused.value)
