@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from redis.asyncio import Redis
@@ -25,7 +25,7 @@ from milepost.providers.catalog import Catalog
 from milepost.providers.scripted import Script, Scripted, calling, saying
 from milepost.runtime.result_cache import ResultCache, key_of
 from milepost.store.records import Claim
-from milepost.tools import Injected, Tool, ToolContext, emit_artifact, tool, tool_of
+from milepost.tools import Injected, Secret, Tool, ToolContext, emit_artifact, tool, tool_of
 from tests.runtime.workshop import TIMEOUT_S, Workshop, of
 
 
@@ -273,6 +273,23 @@ def test_what_is_injected_makes_a_result_personal(counter: Counter) -> None:
     keys = {key_of(made, {}, replace(CLAIM, user=name)) for name in ("ann", "bob")}
 
     assert len(keys) == 2
+
+
+def test_a_secret_s_name_is_part_of_what_is_kept_and_is_every_user_s(counter: Counter) -> None:
+    def priced(name: str) -> Tool:
+        def price(article: str, token: Annotated[str, Secret(name)]) -> str:
+            """Tell a price."""
+            return article
+
+        return counter.tool(price)
+
+    claims = [replace(CLAIM, user=user) for user in ("ann", "bob", None)]
+
+    ones = {key_of(priced("ONE"), {"article": "tea"}, claim) for claim in claims}
+    other = key_of(priced("OTHER"), {"article": "tea"}, CLAIM)
+
+    assert len(ones) == 1
+    assert {None, other}.isdisjoint(ones)
 
 
 def test_another_function_under_the_same_name_has_results_of_its_own(counter: Counter) -> None:

@@ -219,6 +219,17 @@ def test_what_can_be_given_no_secret_is_refused_when_the_tool_is_defined(
         tool(function)
 
 
+def test_a_factory_that_wants_a_secret_is_refused_and_not_given_the_context_for_it() -> None:
+    def connect(token: Token) -> str:
+        return token
+
+    with pytest.raises(ToolValidationError, match="what makes 'shop' is given no secret"):
+
+        @tool(inject={"shop": connect})
+        def pay(shop: Injected[str]) -> None:
+            """Pay."""
+
+
 def test_a_parameter_gets_its_value_from_one_place() -> None:
     with pytest.raises(ToolValidationError, match="inject names it as well; drop one of them"):
 

@@ -99,7 +99,7 @@ def _marks(tool: Tool) -> Iterator[str]:
     So too of what is wrapped around that.
     """
     layers = [*_layers(tool.function)]
-    bound = [*tool.inject.values()]
+    bound = [*tool.inject.values(), *tool.signature.secrets.values()]
     for layer in layers:
         if isinstance(layer, functools.partial):
             bound += [*layer.args, *layer.keywords, *layer.keywords.values()]

@@ -16,7 +16,7 @@ from milepost.tools.arguments import Arguments
 from milepost.tools.check import Checked, checked
 from milepost.tools.docstring import documentation
 from milepost.tools.home import has_home
-from milepost.tools.inject import Injection
+from milepost.tools.inject import Injection, wants_secrets
 from milepost.tools.inquiry import inquiry
 from milepost.tools.projections import Vendor, project
 from milepost.tools.ready import check_callable, closed
@@ -247,6 +247,12 @@ class Tool:
                 "a process of its own gets JSON alone, so that nothing can be injected; "
                 "make what it needs inside the function, or drop isolation"
             )
+        for name, value in self.inject.items():
+            if callable(value) and wants_secrets(value):
+                raise self._invalid(
+                    f"what makes {name!r} is given no secret; let the function take it, and make"
+                    f" {name!r} there"
+                )
         if self.isolation and not has_home(self.function):
             raise self._invalid(
                 "a process of its own must find its function: define it at the top of a module, "

@@ -64,8 +64,9 @@ class Discretion:
         """Say what was held back: nothing follows."""
         self._until.close()
         with self._sifting:
-            if rest := self._sieve.rest():
-                self._heard.progress(rest)
+            rest = self._sieve.rest()
+        if rest:
+            self._heard.progress(rest)
 
     def cause(self, error: BaseException) -> BaseException:
         """Return what may be told as the cause of a failure: the error, unless it tells a secret.
@@ -80,10 +81,11 @@ class Discretion:
         return hidden
 
     def _progress(self, text: object) -> None:
-        # Within the lock: pieces of several threads keep the order in which they were cut.
+        said = str(text)
         with self._sifting:
-            if piece := self._sieve.sift(str(text)):
-                self._heard.progress(piece)
+            piece = self._sieve.sift(said)
+        if piece:
+            self._heard.progress(piece)
 
     def _emit(self, name: str, value: object = None, /) -> None:
         self._heard.emit(self._hidden(name), self._hidden_in(value))

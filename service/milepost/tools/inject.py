@@ -2,11 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from milepost.core.errors import ToolError
 from milepost.tools.context import ToolContext
-from milepost.tools.secret import FindSecret
+from milepost.tools.secret import FindSecret, secrets_in
 
 T = TypeVar("T")
 
@@ -32,6 +32,15 @@ def is_context(annotation: object) -> bool:
     if annotation is ToolContext:
         return True
     return any(is_context(part) for part in get_args(annotation))
+
+
+def wants_secrets(factory: object) -> bool:
+    """Say whether a parameter of `factory` is marked with a `Secret`, as far as it can be read."""
+    try:
+        hints = get_type_hints(factory, include_extras=True)
+    except Exception:  # Whatever its annotations name need not be there: nobody else reads them.
+        return False
+    return any(True for hint in hints.values() for _ in secrets_in(hint))
 
 
 class Injection:
