@@ -1,8 +1,8 @@
 """Secrets of tenants, as the parameters of functions get them."""
 
 import functools
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
@@ -14,6 +14,7 @@ from milepost.tools import (
     Secret,
     Tool,
     ToolContext,
+    ToolParameter,
     ToolThreads,
     aexecute,
     execute,
@@ -217,6 +218,38 @@ def test_what_can_be_given_no_secret_is_refused_when_the_tool_is_defined(
 ) -> None:
     with pytest.raises(ToolValidationError, match=f"tool '{function.__name__}': .*{why}"):
         tool(function)
+
+
+@dataclass
+class Order:
+    """An order with a token in it."""
+
+    number: int
+    token: Token
+
+
+class Ordered(TypedDict):
+    """The same."""
+
+    token: Token
+
+
+@pytest.mark.parametrize("taken", [Order, Ordered, dict[str, Order]])
+def test_what_a_model_fills_has_no_secret_inside(taken: Any) -> None:
+    def pay(order: Any) -> None:
+        """Pay."""
+
+    pay.__annotations__["order"] = taken
+
+    with pytest.raises(ToolValidationError, match=r"'order'.*Secret marks a parameter as a whole"):
+        tool(pay)
+
+
+def test_a_parameter_written_by_hand_is_a_model_s_and_no_secret() -> None:
+    written = [ToolParameter(name="token", type=Token)]
+
+    with pytest.raises(ToolValidationError, match="Secret marks a parameter as a whole"):
+        Tool(name="pay", description="Pay.", function=lambda token: token, parameters=written)
 
 
 def test_a_factory_that_wants_a_secret_is_refused_and_not_given_the_context_for_it() -> None:

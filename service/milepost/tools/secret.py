@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import NoReturn, get_args
 
 from milepost.core.errors import ToolError
 
@@ -23,6 +23,13 @@ class Secret:
     """
 
     name: str
+
+    def __get_pydantic_core_schema__(self, _: object, __: object) -> NoReturn:
+        """Refuse to be a part of what a model fills."""
+        raise TypeError(
+            "a Secret marks a parameter as a whole; take it in one of its own, outside of what the"
+            " model fills"
+        )
 
 
 def secrets_in(annotation: object) -> Iterator[Secret]:
