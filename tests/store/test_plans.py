@@ -403,7 +403,7 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "search schedules": lambda: schedules.search(TENANT, ScheduleFilter(), Page(20)),
     "schedules of a user": lambda: schedules.search(TENANT, ScheduleFilter(user="ann"), Page(20)),
     "what is due of schedules": lambda: schedules.due(2, 100),
-    "what is still due": lambda: schedules.still_due(Due(TENANT, "sch_1", 1)),
+    "what is still due": lambda: schedules.still_due(Due(TENANT, "sch_1", 1, 1)),
     "come": lambda: schedules.come(an_occasion(a_due_schedule()), queue_max=100),
     "come by a key": lambda: schedules.come(
         an_occasion(a_due_schedule(made_by="key_1")), queue_max=100

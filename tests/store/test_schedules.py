@@ -13,7 +13,7 @@ from milepost.store.keys import NewKey
 from milepost.store.records import Page, RunFilter
 from milepost.store.removals import remove_runs
 from milepost.store.runs import RunRow
-from milepost.store.schedules import Came, Due, Occasion, ScheduleFilter, ScheduleRow
+from milepost.store.schedules import Came, Occasion, ScheduleFilter, ScheduleRow
 from milepost.store.store import Store
 from tests.store.making import (
     NOW_MS,
@@ -182,19 +182,32 @@ async def test_what_is_deleted_is_gone_unless_another_version_was_meant(store: S
 
 
 async def test_those_that_come_are_found_in_the_order_of_their_times(store: Store) -> None:
-    later = await kept(store, next_ms=NOW_MS + 2)
-    sooner = await kept(store, next_ms=NOW_MS + 1)
-    await kept(store, next_ms=NOW_MS + 3)
+    now = await store.read(schedules.now())
+    later = await kept(store, next_ms=now + HOUR_MS)
+    sooner = await kept(store, next_ms=now - 1)
+    await kept(store, next_ms=now + 3 * HOUR_MS)
     await kept(store, next_ms=None, enabled=0)
 
-    dues = [Due(TENANT, sooner.id, NOW_MS + 1), Due(TENANT, later.id, NOW_MS + 2)]
-    assert await store.read(schedules.due(NOW_MS + 2, 10)) == dues
-    assert await store.read(schedules.due(NOW_MS + 2, 1)) == dues[:1]
+    dues = await store.read(schedules.due(2 * HOUR_MS, 10))
+
+    assert [(due.tenant, due.id) for due in dues] == [(TENANT, sooner.id), (TENANT, later.id)]
+    assert [due.in_ms < 0 for due in dues] == [True, False]
+    (first,) = await store.read(schedules.due(2 * HOUR_MS, 1))
+    assert first.id == sooner.id
+
+
+async def test_times_come_by_the_database_s_clock(store: Store) -> None:
+    await kept(store, next_ms=NOW_MS)
+
+    (due,) = await store.read(schedules.due(0, 10))
+
+    assert due.now_ms <= await store.read(schedules.now()) <= due.now_ms + HOUR_MS
+    assert due.in_ms == NOW_MS - due.now_ms
 
 
 async def test_one_that_came_meanwhile_is_not_due_as_it_was_seen(store: Store) -> None:
     row = await kept(store)
-    (due,) = await store.read(schedules.due(NOW_MS, 10))
+    (due,) = await store.read(schedules.due(0, 10))
     assert await store.read(schedules.still_due(due)) == row
     assert await store.read(schedules.still_due(replace(due, tenant="globex"))) is None
 

@@ -88,7 +88,7 @@ def schedule_of(
     body: ScheduleCreate, principal: Principal, schedule_id: str, now_ms: int
 ) -> ScheduleRow:
     """Return the schedule that this caller asks for; raise if it may not act for the run's user."""
-    row = ScheduleRow(
+    return ScheduleRow(
         id=schedule_id,
         tenant=principal.tenant,
         name=body.name,
@@ -106,16 +106,12 @@ def schedule_of(
         updated_ms=now_ms,
         **asdict(_asked_of(principal, body.run)),
     )
-    return replace(row, next_ms=_next_ms(row, now_ms))
 
 
-def edited(
-    row: ScheduleRow, body: ScheduleChange, principal: Principal, now_ms: int
-) -> ScheduleRow:
+def edited(row: ScheduleRow, body: ScheduleChange, principal: Principal) -> ScheduleRow:
     """Return the schedule with what the body names, and nothing else, changed.
 
-    Who says what it runs answers for that from then on. It comes when it would have come anyway,
-    unless its timing changes.
+    Who says what it runs answers for that from then on.
     """
     named = body.model_fields_set
     plain = ("cron", "timezone", "name", "overlap")
@@ -128,10 +124,14 @@ def edited(
         told["metadata"] = orjson.dumps(body.metadata).decode()
     if body.run:
         told |= asdict(_asked_of(principal, body.run))
-    wanted = replace(row, **told)
-    if wanted.timing == row.timing:
-        return wanted
-    return replace(wanted, next_ms=_next_ms(wanted, now_ms))
+    return replace(row, **told)
+
+
+def timed(row: ScheduleRow, now_ms: int) -> ScheduleRow:
+    """Return the schedule as it comes next behind this time, if it is enabled."""
+    if not row.enabled:
+        return replace(row, next_ms=None)
+    return replace(row, next_ms=Timetable.of(row.cron, row.timezone).after(now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +165,6 @@ def _shown(run: ScheduledRun) -> dict[str, Any]:
     """Return what was asked for, with all that was left unsaid, and what matters most first."""
     told = run.model_dump(mode="json", by_alias=True)
     return {"agent": told["agent"], "input": told["input"], **told}
-
-
-def _next_ms(row: ScheduleRow, now_ms: int) -> int | None:
-    if not row.enabled:
-        return None
-    return Timetable.of(row.cron, row.timezone).after(now_ms)
 
 
 def _milliseconds(seconds: float | None) -> int | None:

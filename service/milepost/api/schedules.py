@@ -10,7 +10,7 @@ from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import read_body
 from milepost.api.conditions import amend, etag, version_meant
-from milepost.api.new_schedules import ScheduleChange, ScheduleCreate, edited, schedule_of
+from milepost.api.new_schedules import ScheduleChange, ScheduleCreate, edited, schedule_of, timed
 from milepost.api.paging import allow, choice, json_response, listed, metadata, page, words
 from milepost.api.replays import asked, once
 from milepost.api.requests import caller
@@ -108,14 +108,14 @@ class Schedules:
         return await self._ports.store.read(schedules.find(principal.tenant, schedule_id))
 
     def _kept(self, principal: Principal, row: ScheduleRow) -> Work[ScheduleRow]:
-        row = yield from _in_its_session(row)
+        row = timed((yield from _in_its_session(row)), (yield from schedules.now()))
         act = self._act("schedule.created", principal, row)
         return (yield from audit.written_down(schedules.create(row), act))
 
     async def _change(
         self, principal: Principal, row: ScheduleRow, body: ScheduleChange
     ) -> ScheduleRow:
-        wanted = edited(row, body, principal, self._ports.clock())
+        wanted = edited(row, body, principal)
         return await self._ports.store.write(self._changed(principal, row, wanted))
 
     def _changed(
@@ -125,6 +125,8 @@ class Schedules:
             wanted = yield from _in_its_session(wanted)
         if wanted == row:
             return row
+        if wanted.timing != row.timing:  # Else it comes when it would have come anyway.
+            wanted = timed(wanted, (yield from schedules.now()))
         act = self._act("schedule.changed", principal, wanted)
         work = schedules.change(row, wanted, now_ms=act.time_ms)
         return (yield from audit.written_down(work, act))

@@ -15,7 +15,7 @@ from sqlalchemy import delete as delete_from
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError
 from milepost.store import agents, erasures, keys, new_runs, schema
 from milepost.store.agents import AgentRow
-from milepost.store.dialect import number, text
+from milepost.store.dialect import now_ms, number, text
 from milepost.store.listing import Query, paged, where_equal, where_labelled
 from milepost.store.records import NewRun, Page
 from milepost.store.versions import moved
@@ -91,11 +91,17 @@ class ScheduleFilter:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A schedule that comes, and when: what there is to know before its time is there."""
+    """A schedule that comes, and in how long: what there is to know before its time is there."""
 
     tenant: str
     id: str
     next_ms: int
+    now_ms: int
+
+    @property
+    def in_ms(self) -> int:
+        """How long it is until its time; it is over once this is not positive."""
+        return self.next_ms - self.now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +174,12 @@ _CHANGE = Statement(
     .returning(*_COLUMNS)
 )
 _DELETE = Statement(delete_from(schema.schedules).where(_one, _expected).returning(_C.id))
+_NOW = Statement(select(now_ms()))
+# Looked at once: what may be another with each row, no index is looked through for.
+_now = select(now_ms()).scalar_subquery()
 _DUE = Statement(
-    select(_C.tenant, _C.id, _C.next_ms)
-    .where(_C.next_ms.is_not(None), _C.next_ms <= number("until_ms"))
+    select(_C.tenant, _C.id, _C.next_ms, _now)
+    .where(_C.next_ms.is_not(None), _C.next_ms <= _now + number("within_ms"))
     .order_by(_C.next_ms, _C.id)
     .limit(number("limit"))
 )
@@ -254,9 +263,15 @@ def delete(tenant: str, schedule_id: str, *, expected_version: int | None = None
         raise moved("schedule", (yield from find(tenant, schedule_id)), expected_version)
 
 
-def due(until_ms: int, limit: int) -> Work[list[Due]]:
-    """Return the schedules of all tenants that come until then, the first ones first."""
-    return [Due(*each) for each in (yield _DUE(until_ms=until_ms, limit=limit))]
+def now() -> Work[int]:
+    """Return the time by which schedules come: the database's, since there is one of it."""
+    ((time_ms,),) = yield _NOW()
+    return int(time_ms)
+
+
+def due(within_ms: int, limit: int) -> Work[list[Due]]:
+    """Return the schedules of all tenants that come within so long, the first ones first."""
+    return [Due(*each) for each in (yield _DUE(within_ms=within_ms, limit=limit))]
 
 
 def still_due(due: Due) -> Work[ScheduleRow | None]:

@@ -51,11 +51,11 @@ class Scheduler:
 
         Where there is no room, all wait. One that fails by itself keeps no other from its time.
         """
-        now_ms, poll_ms = self._ports.clock(), round(self._poll_s * 1000)
-        coming = await self._ports.store.read(schedules.due(now_ms + poll_ms, COMING_MAX))
-        due = [each for each in coming if each.next_ms <= now_ms]
+        poll_ms = round(self._poll_s * 1000)
+        coming = await self._ports.store.read(schedules.due(poll_ms, COMING_MAX))
+        due = [each for each in coming if each.in_ms <= 0]
         if not due:
-            return (coming[0].next_ms - now_ms) / 1000 if coming else self._poll_s
+            return coming[0].in_ms / 1000 if coming else self._poll_s
         random.shuffle(due)  # Of several processes, each begins with another one.
         is_well = True
         for each in due:
@@ -74,7 +74,7 @@ class Scheduler:
             row = await self._ports.store.read(schedules.still_due(due))
             if row is None:
                 return True
-            occasion = self._occasion(row, due.next_ms)
+            occasion = self._occasion(row, due)
             came = await self._ports.store.write(
                 schedules.come(occasion, queue_max=self._queue_max)
             )
@@ -85,15 +85,14 @@ class Scheduler:
             self._tell(occasion, came)
         return True
 
-    def _occasion(self, row: ScheduleRow, due_ms: int) -> Occasion:
-        now_ms = self._ports.clock()
-        for_ms, next_ms = _times(row, due_ms, now_ms)
+    def _occasion(self, row: ScheduleRow, due: Due) -> Occasion:
+        for_ms, next_ms = _times(row, due)
         run_id, session_id = self._ports.new_id("run"), self._ports.new_id("ses")
 
         def begin(agent: AgentRow) -> NewRun:
-            return run_of(row, agent, (run_id, session_id), for_ms, now_ms)
+            return run_of(row, agent, (run_id, session_id), for_ms, self._ports.clock())
 
-        return Occasion(row, for_ms, now_ms, next_ms, begin)
+        return Occasion(row, for_ms, due.now_ms, next_ms, begin)
 
     def _tell(self, occasion: Occasion, came: Came) -> None:
         row = occasion.row
@@ -112,7 +111,7 @@ class Scheduler:
             self._ports.hub.ring(session_bell(came.run.session_id))
 
 
-def _times(row: ScheduleRow, due_ms: int, now_ms: int) -> tuple[int, int | None]:
+def _times(row: ScheduleRow, due: Due) -> tuple[int, int | None]:
     """Return for which time it comes, the last one that is not ahead, and when it comes next.
 
     One whose zone is not known here any more comes this once, and then waits for somebody to name
@@ -121,9 +120,8 @@ def _times(row: ScheduleRow, due_ms: int, now_ms: int) -> tuple[int, int | None]
     try:
         timetable = Timetable.of(row.cron, row.timezone)
     except ValueError:
-        return due_ms, None
-    # Of two clocks the one that is ahead may have let it come before its time on the other.
-    return timetable.latest(due_ms, now_ms), timetable.after(max(now_ms, due_ms))
+        return due.next_ms, None
+    return timetable.latest(due.next_ms, due.now_ms), timetable.after(due.now_ms)
 
 
 def run_of(
