@@ -16,7 +16,7 @@ from tests.stubs.directed_model import directed_model
 from tests.stubs.webhook_receiver import Receiver, receiver
 from tests.torture import aftermath, history, ledger
 from tests.torture.aftermath import Held, Roll
-from tests.torture.checks import untold, violations
+from tests.torture.checks import untimely, untold, violations
 from tests.torture.clients import doors
 from tests.torture.errands import errand, script
 from tests.torture.fleet import Fleet
@@ -29,6 +29,7 @@ from tests.torture.punctuality import watched
 from tests.torture.requeue import Requeue, requeues
 from tests.torture.storm import Storm
 from tests.torture.timeline import Timeline
+from tests.torture.times import Times
 
 LOOK_S = 0.2
 BACK_S = 20.0
@@ -58,6 +59,7 @@ class Result:
     decided: int = 0
     effects: int = 0
     events: int = 0
+    times: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -82,7 +84,7 @@ async def campaign(plan: Plan, folder: Path) -> Result:
         urls = [url for member in fleet.members if (url := url_of(member))]
         opened = await stack.enter_async_context(doors(urls, random.Random(f"{plan.seed} doors")))
         load = Load(plan, opened, block_s=plan.lease_s * BLOCKED_LEASES)
-        siege = Siege(plan, folder, on, fleet, load, told)
+        siege = Siege(plan, folder, on, fleet, load, told, Times(on.url, opened, plan.seed))
         try:
             return await siege.run()
         finally:
@@ -99,6 +101,7 @@ class Siege:
     fleet: Fleet
     load: Load
     told: Receiver
+    times: Times
     violations: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     _born: dict[str, Held] = field(default_factory=dict)
@@ -114,12 +117,17 @@ class Siege:
         self.told.answers += [503] * REFUSALS
         await self.load.open_books(self.told.url)
         await self.load.open_sessions()
+        await self.times.open()
         deciding = asyncio.create_task(people.run())
         working = asyncio.create_task(self.load.run())
         try:
             await self._be_quiet()
             await self.load.open_batch()
-            await self._storm(began_s, (deciding, working))
+            setting = asyncio.create_task(self.times.run())
+            try:
+                await self._storm(began_s, (deciding, working, setting))
+            finally:
+                await _end(setting)
             self.load.stopping.set()
             await asyncio.wait({working}, timeout=self.plan.settle_s)
             await self._see_all_well()
@@ -251,7 +259,11 @@ class Siege:
         timeline, load = self.fleet.timeline, self.load
         after = history.read(self.ground.url)
         effects = ledger.read(self.folder / "ledger")
-        found = [*violations(after, effects, load.followed), *untold(after, self._told())]
+        found = [
+            *violations(after, effects, load.followed),
+            *untimely(after, self.times.known, self.times.unsure),
+            *untold(after, self._told()),
+        ]
         self._keep_logs(after, [*load.violations, *found])
         return Result(
             plan=self.plan,
@@ -262,6 +274,7 @@ class Siege:
             retried=people.retried,
             decided=len(people.decided),
             effects=len(effects),
+            times=len(self.times.known),
             events=sum(len(run.log) for run in after.runs.values()),
             faults=Counter(timeline.faults),
             kinds=load.kinds,

@@ -13,6 +13,7 @@ from tests.torture.follower import TERMINAL
 from tests.torture.history import Batch, Entry, History, Question, Run, SpanRow
 from tests.torture.ledger import Effect, by_call
 from tests.torture.load import Followed
+from tests.torture.times import Time
 
 ENDED = frozenset({"completed", "incomplete", "failed", "cancelled", "expired"})
 NEVER_TWICE = frozenset({"once", "gated"})
@@ -35,6 +36,14 @@ def violations(
     yield from _of_children(history)
     for batch in history.batches:
         yield from (f"{batch.id}: {said}" for said in _of_batch(history, batch))
+
+
+def untimely(history: History, known: Collection[Time], unsure: Collection[Time]) -> Iterator[str]:
+    """Yield each time of a schedule that did not come once; of those `unsure` that came twice."""
+    made = Counter(run.time for run in history.runs.values() if run.time and run.parent is None)
+    yield from (f"{time} came {count} times" for time, count in made.items() if count > 1)
+    yield from (f"{time} never came" for time in known if time not in made)
+    yield from (f"{time} came, and nobody had set it" for time in made.keys() - {*known, *unsure})
 
 
 def untold(history: History, told: Collection[tuple[str, str]]) -> Iterator[str]:
@@ -153,7 +162,7 @@ def _of_batch(history: History, batch: Batch) -> Iterator[str]:
 def _of_keys(history: History, followed: Mapping[str, Followed]) -> Iterator[str]:
     made: dict[str, list[str]] = defaultdict(list)
     for run in history.runs.values():
-        if run.parent is None:  # A child is labelled as its parent is.
+        if run.parent is None and run.time is None:  # A child is labelled as its parent is.
             made[run.key or ""].append(run.id)
     yield from (f"the key {key} made {ids}" for key, ids in made.items() if len(ids) > 1)
     for run_id, each in followed.items():

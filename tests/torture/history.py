@@ -10,6 +10,7 @@ import orjson
 import psycopg
 
 from milepost.core.usage import Usage
+from milepost.runtime.clock import now_ms
 from milepost.store.usage import NUMBERS
 
 _RUNS = "SELECT id, session_id, status, turn, metadata, parent_run_id FROM runs ORDER BY id"
@@ -58,7 +59,10 @@ class Entry:
 
 @dataclass(slots=True)
 class Run:
-    """A run's row, and its log. `parent` is the run that has called it, if one has."""
+    """A run's row, and its log.
+
+    `parent` is the run that has called it, `time` the schedule and the time for which it was made.
+    """
 
     id: str
     session_id: str
@@ -67,6 +71,7 @@ class Run:
     key: str | None
     parent: str | None = None
     log: list[Entry] = field(default_factory=list)
+    time: tuple[str, str] | None = None
 
     def of(self, *types: str) -> list[Entry]:
         """Return the events of these types."""
@@ -119,10 +124,7 @@ class History:
 
 def read(url: str) -> History:
     """Read everything."""
-    runs = {
-        run_id: Run(run_id, session_id, status, turn, orjson.loads(metadata).get("key"), parent)
-        for run_id, session_id, status, turn, metadata, parent in _select(url, _RUNS)
-    }
+    runs = {row[0]: _run(*row) for row in _select(url, _RUNS)}
     logs: dict[str, list[Entry]] = defaultdict(list)
     for run_id, seq, epoch, kind, time_ms, said in _select(url, _EVENTS):
         logs[run_id].append(Entry(seq, epoch, kind, time_ms, orjson.loads(said)))
@@ -143,9 +145,19 @@ def read(url: str) -> History:
     )
 
 
+def _run(
+    run_id: str, session_id: str, status: str, turn: int | None, metadata: str, parent: str | None
+) -> Run:
+    labels = orjson.loads(metadata)
+    time = (labels["schedule_id"], labels["scheduled_for"]) if "schedule_id" in labels else None
+    return Run(run_id, session_id, status, turn, labels.get("key"), parent, time=time)
+
+
 def passing(url: str) -> dict[str, int]:
     """Return how much there is of each thing that is only passing."""
-    found = {name: _count(url, f"SELECT count(*) FROM {rows}") for name, rows in _PASSING.items()}
+    due = f"schedules WHERE next_ms <= {now_ms()}"
+    passing_by = {**_PASSING, "schedules whose time is over": due}
+    found = {name: _count(url, f"SELECT count(*) FROM {rows}") for name, rows in passing_by.items()}
     if not url.startswith("sqlite"):
         found["connections that idle in a transaction"] = _count(url, _STUCK_IN_A_TRANSACTION)
     return found

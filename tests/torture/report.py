@@ -73,6 +73,7 @@ def _summary(results: Sequence[Result]) -> Iterator[str]:
         ("events", [result.events for result in results]),
         ("stream resumes", [result.resumes for result in results]),
         ("effects in the tools' ledger", [result.effects for result in results]),
+        ("times of schedules that came", [result.times for result in results]),
         ("questions decided at two processes at once", [result.decided for result in results]),
         ("runs that an operator sent on", [result.retried for result in results]),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milepost.core.usage import Usage
-from tests.torture.checks import untold, violations
+from tests.torture.checks import untimely, untold, violations
 from tests.torture.errands import errand
 from tests.torture.follower import Seen
 from tests.torture.history import Batch, Entry, History, Question, Run, SpanRow
@@ -274,3 +274,37 @@ def test_what_is_broken_is_named(breaking: Callable[[Past], None], named: str) -
     breaking(past)
 
     assert any(named in said for said in past.found()), past.found()
+
+
+TIME = ("sch_1", "2099-01-01T00:00:00.000Z")
+
+
+def timely(*runs: Run) -> History:
+    return History({run.id: run for run in runs}, [])
+
+
+def a_run_at(time: tuple[str, str], run_id: str = RUN, parent: str | None = None) -> Run:
+    return Run(run_id, "ses_1", "completed", 1, None, parent, time=time)
+
+
+def test_a_time_that_came_once_is_as_it_should_be() -> None:
+    child = a_run_at(TIME, "run_2", parent=RUN)
+
+    assert list(untimely(timely(a_run_at(TIME), child), {TIME}, ())) == []
+    assert list(untimely(timely(a_run_at(TIME)), (), {TIME})) == []
+    assert list(untimely(timely(), (), {TIME})) == []
+
+
+def test_a_time_that_came_twice_is_found() -> None:
+    twice = timely(a_run_at(TIME), a_run_at(TIME, "run_2"))
+
+    assert list(untimely(twice, {TIME}, ())) == [f"{TIME} came 2 times"]
+    assert list(untimely(twice, (), {TIME})) == [f"{TIME} came 2 times"]
+
+
+def test_a_time_that_never_came_is_found() -> None:
+    assert list(untimely(timely(), {TIME}, ())) == [f"{TIME} never came"]
+
+
+def test_a_time_that_nobody_set_is_found() -> None:
+    assert list(untimely(timely(a_run_at(TIME)), (), ())) == [f"{TIME} came, and nobody had set it"]

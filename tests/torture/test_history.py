@@ -38,6 +38,7 @@ PASSING: dict[str, Row] = {
     "batches that are open": (schema.batches, {"ended_ms": None}),
     "items of batches that are not over": (schema.batch_items, {"status": "started"}),
     "lessons that are not learned": (schema.recollections, {}),
+    "schedules whose time is over": (schema.schedules, {"next_ms": 1}),
 }
 PASSED: list[Row] = [
     (schema.inbox, {"run_id": "run_2"}),
@@ -48,6 +49,8 @@ PASSED: list[Row] = [
     (schema.approvals, {"status": "approved"}),
     (schema.batches, {"ended_ms": 1}),
     (schema.batch_items, OVER),
+    (schema.schedules, {"id": "sch_1", "next_ms": None}),
+    (schema.schedules, {"id": "sch_2", "next_ms": 10**15}),
 ]
 
 
