@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { once } from "node:events";
 import { test } from "node:test";
 
-const { Api, Refused, inTurn, name } = await import(`${process.env.CONSOLE}/api.js`);
+const { Api, Refused, inTurn, name, posting } = await import(`${process.env.CONSOLE}/api.js`);
 
 const SSE = { "content-type": "text/event-stream" };
 const frame = (id, type, data = {}) =>
@@ -163,6 +163,33 @@ test("a POST has a name, a body and a key, and a query has only what was given",
     assert.match(name(), /^[0-9a-f]{32}$/);
   });
 });
+
+test("what is posted again because its answer was lost has the same name, and all else another",
+  async () => {
+    const lost = (response) => response.destroy();
+    const refused = (response) => {
+      response.writeHead(503, { "content-type": "application/problem+json" });
+      response.end("{}");
+    };
+    const done = (response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      response.end("{}");
+    };
+    await served([lost, refused, done, done, lost, done], async (api, asked) => {
+      const post = posting(api, "v1/runs/run_1/messages");
+      const hello = { content: "Hello" };
+
+      await assert.rejects(post(hello));
+      await assert.rejects(post(hello), { status: 503 });
+      await post(hello);
+      await post(hello);
+      await assert.rejects(post(hello));
+      await post({ content: "Bye" });
+
+      const names = asked.map((each) => each.headers["idempotency-key"]);
+      assert.deepEqual(names.map((each) => names.indexOf(each)), [0, 0, 0, 3, 4, 5]);
+    });
+  });
 
 test("nobody who answers is told as such", async () => {
   const api = new Api("http://127.0.0.1:1/", () => null);

@@ -1,12 +1,14 @@
-"""A service that shows its pages, on a file of the test's own."""
+"""A service that shows its pages, on a file of the test's own, and a browser to look at them."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.api.conftest import own_surroundings, sqlite_database_url
 from tests.api.serving import KeyedService, Service, serving, serving_tenants, settings_for
+from tests.console.browser import Page, browsing
 
 __all__ = ["own_surroundings", "sqlite_database_url"]
 
@@ -30,3 +32,10 @@ async def keyed(sqlite_database_url: str) -> AsyncIterator[KeyedService]:
     """A service with keys and two tenants."""
     async with serving_tenants(settings_for(sqlite_database_url)) as keyed:
         yield keyed
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Page]:
+    """A tab of a browser."""
+    async with browsing(tmp_path / "browser") as page:
+        yield page

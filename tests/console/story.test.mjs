@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const { begun, isEnd, tell } = await import(`${process.env.CONSOLE}/story.js`);
+const { begun, isActive, isEnd, tell } = await import(`${process.env.CONSOLE}/story.js`);
 
 const event = (type, data = {}) => ({ type, time: "2026-11-21T04:52:51.875Z", data });
 const delta = (offset, text, id = "msg_1") =>
@@ -149,4 +149,17 @@ test("what a tool or a model calls itself is no name of ours", () => {
 
   assert.equal(entry(story, "constructor").name, "__proto__");
   assert.deepEqual(kinds(story), ["call", "note", "note"]);
+});
+
+test("a run that an operator sends on is queued until a worker takes it", () => {
+  const story = storyOf(
+    event("run.started", { attempt: 3 }),
+    event("run.waiting", { for: "operator", pending: [] }),
+    event("run.retried", { by: "ann" }),
+  );
+
+  assert.equal(story.status, "queued");
+  assert.ok(isActive(story));
+  tell(story, event("run.completed"));
+  assert.ok(!isActive(story));
 });

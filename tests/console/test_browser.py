@@ -1,48 +1,12 @@
 """The whole console in a real browser, against a real service."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from tests.api.asking import ARGUMENTS, DEMO, decide, ended, parked
 from tests.api.serving import KeyedService, Service
-from tests.console.browser import Page, browsing
+from tests.console.browser import Page
+from tests.console.visiting import a_key, one, start, unlock
 from tests.contract import CONTRACT
 
 HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">"
-
-
-@pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[Page]:
-    """A tab of a browser."""
-    async with browsing(tmp_path / "browser") as page:
-        yield page
-
-
-def one(selector: str) -> str:
-    return f"document.querySelector({selector!r})"
-
-
-async def start(page: Page, service: Service, text: str) -> None:
-    """Start a run of the demo agent by the form."""
-    await page.open(f"{service.base_url}/#/start")
-    await page.until(f"{one('form.stack textarea')} && {one('form.stack input')}.value === 'demo'")
-    await page.do(f"{one('textarea')}.value = {text!r}; {one('button.main')}.click()")
-
-
-async def unlock(page: Page, key: str) -> None:
-    """Give the page the key that it asks for."""
-    await page.until(one("input[type=password]"))
-    await page.do(f"{one('input[type=password]')}.value = {key!r}; {one('main button')}.click()")
-
-
-async def a_key(keyed: KeyedService, name: str, *scopes: str) -> str:
-    """Return a new key for this person."""
-    body = {"name": name, "subject": name, "scopes": scopes}
-    made = await keyed.acme.post("/v1/keys", json=body)
-    key: str = made.json()["key"]
-    return key
 
 
 async def test_a_run_is_started_and_watched_and_what_anybody_says_is_text(

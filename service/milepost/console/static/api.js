@@ -113,6 +113,18 @@ export class Api {
   }
 }
 
+/** Return what posts to `path`: the same again, because an answer was lost, is done once. */
+export function posting(api, path) {
+  let sent = null;
+  return async (body) => {
+    const text = JSON.stringify(body);
+    if (sent?.text !== text) sent = { text, once: name() };
+    const told = await api.post(path, body, sent.once);
+    sent = null;
+    return told;
+  };
+}
+
 /** Return what asks, and where it is told to meanwhile, asks once more behind that. */
 export function inTurn(ask) {
   let asking = false;

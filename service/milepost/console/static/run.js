@@ -1,13 +1,14 @@
-// A run: how it stands, what happens in it while it happens, and how to stop it.
+// A run: how it stands, what happens in it while it happens, and what can be done about it.
 
 import { inTurn } from "./api.js";
-import { badge, form, h, labelled, put, trouble } from "./dom.js";
+import { cancel } from "./cancel.js";
+import { badge, h, put } from "./dom.js";
 import { drawing } from "./entries.js";
+import { retry } from "./retry.js";
 import { address } from "./routes.js";
 import { count, moment, money } from "./shown.js";
-import { begun, isEnd, tell } from "./story.js";
+import { begun, isActive, isEnd, tell } from "./story.js";
 
-const ACTIVE = new Set(["queued", "running", "waiting"]);
 const CLOSE_PX = 80;
 
 export async function oneRun(place, { api, route, signal, fail }) {
@@ -15,22 +16,21 @@ export async function oneRun(place, { api, route, signal, fail }) {
   const path = `v1/runs/${encodeURIComponent(route.id)}`;
   const head = h("div");
   const line = h("p", { class: "fine", role: "status" });
-  const stop = h("div");
   const entries = h("div", { class: "story" });
-  put(place, head, stop, entries, line);
-
-  const run = await api.get(path, {}, signal);
-  const keepsUp = ACTIVE.has(run.status);
-  put(head, ...told(run));
-  if (keepsUp) put(stop, stopping(api, path));
-
-  const story = begun();
+  let run = null;
   // Of two answers the one to the later question holds; and a long log has changes by the hundred.
   const renew = inTurn(async () => {
-    const now = await api.get(path, {}, signal);
-    put(head, ...told(now));
-    if (!ACTIVE.has(now.status)) put(stop);
+    run = await api.get(path, {}, signal);
+    put(head, ...told(run));
+    for (const part of parts) part.renew(run);
   });
+  const look = () => renew().catch(fail);
+  const parts = [retry(api, path, look), cancel(api, path)];
+  put(place, head, ...parts.map((part) => part.element), entries, line);
+
+  await renew();
+  const keepsUp = isActive(run);
+  const story = begun();
   const draw = drawing({ api, place: entries, keepsUp, closePx: CLOSE_PX });
   await api.follow(`${path}/events`, {
     signal,
@@ -38,7 +38,7 @@ export async function oneRun(place, { api, route, signal, fail }) {
     onEvent(event) {
       const before = story.status;
       draw(tell(story, event));
-      if (story.status !== before) renew().catch(fail);
+      if (story.status !== before) look();
       return isEnd(event.type);
     },
   });
@@ -72,22 +72,4 @@ function told(run) {
       h("a", { href: address("runs", null, session) }, "Runs of this session"),
       h("a", { href: address("start", null, { agent: run.agent, ...session }) }, "Go on with it")),
   ];
-}
-
-function stopping(api, path) {
-  const reason = h("input", { maxlength: 1000, autocomplete: "off" });
-  const failed = h("div");
-  const asked = h("button", {}, "Cancel the run");
-  const cancel = async () => {
-    asked.disabled = true;
-    try {
-      await api.post(`${path}/cancel`, reason.value.trim() ? { reason: reason.value.trim() } : {});
-      put(failed, h("p", { class: "fine", role: "status" }, "It was told to stop."));
-    } catch (error) {
-      asked.disabled = false;
-      put(failed, trouble(error));
-    }
-  };
-  return h("details", { class: "stop" }, h("summary", {}, "Cancel …"),
-    form(cancel, { class: "filters" }, labelled("Reason", reason), asked), failed);
 }

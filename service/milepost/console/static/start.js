@@ -1,6 +1,6 @@
 // Starting a run.
 
-import { name } from "./api.js";
+import { posting } from "./api.js";
 import { form, h, labelled, put, trouble } from "./dom.js";
 import { address } from "./routes.js";
 
@@ -16,17 +16,15 @@ export async function start(place, { api, route, signal }) {
   const where = h("input", { value: session, placeholder: "a new one", maxlength: 64 });
   const button = h("button", { class: "main" }, "Start");
   const failed = h("div");
-  // The same form that is sent again, after an answer was lost, starts the same run.
-  let once = name();
+  const post = posting(api, "v1/runs");
   const send = async () => {
     button.disabled = true;
     const body = { agent: whose.value.trim(), input: said.value };
     if (where.value.trim()) body.session_id = where.value.trim();
     try {
-      const run = await api.post("v1/runs", body, once);
+      const run = await post(body);
       if (!signal.aborted) location.hash = address("runs", run.id);
     } catch (error) {
-      if (error.status) once = name();
       put(failed, trouble(error));
     } finally {
       button.disabled = false;

@@ -7,11 +7,17 @@ const ENDS = {
   "run.cancelled": "cancelled",
   "run.expired": "expired",
 };
+const ACTIVE = new Set(["queued", "running", "waiting"]);
 // What a reader learns from the entries themselves.
 const UNTOLD = new Set([
   "step.started", "step.completed", "session.loaded", "input.screening", "tool_call.screening",
   "tool_call.counting", "tool_call.counted",
 ]);
+
+/** Say whether a run is under way, or will be. */
+export function isActive({ status }) {
+  return ACTIVE.has(status);
+}
 
 /** Say whether nothing can come behind an event of this type. */
 export function isEnd(type) {
@@ -40,6 +46,7 @@ const STEPS = {
   },
   "run.started": (story, data, event) => turn(story, "running", event),
   "run.resumed": (story, data, event) => turn(story, "running", event),
+  "run.retried": (story, data, event) => turn(story, "queued", event),
   "run.retrying": (story, data, event) => turn(story, "queued", event),
   "run.waiting": (story, data, event) => turn(story, "waiting", event),
 
