@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const { begun, isActive, isEnd, tell } = await import(`${process.env.CONSOLE}/story.js`);
+const { begun, hears, isActive, isEnd, tell } = await import(`${process.env.CONSOLE}/story.js`);
 
 const event = (type, data = {}) => ({ type, time: "2026-11-21T04:52:51.875Z", data });
 const delta = (offset, text, id = "msg_1") =>
@@ -162,4 +162,24 @@ test("a run that an operator sends on is queued until a worker takes it", () => 
   assert.ok(isActive(story));
   tell(story, event("run.completed"));
   assert.ok(!isActive(story));
+});
+
+test("a run hears what is said to it until it is told to stop, cannot go on, or is over", () => {
+  const running = { status: "running" };
+  const story = storyOf(event("run.started", { attempt: 1 }));
+  assert.ok(hears(story, running));
+  assert.ok(hears(story, { status: "waiting" }));
+  assert.ok(!hears(story, { status: "completed" }));
+
+  for (const type of ["run.cancelling", "run.failing", "run.completed"]) {
+    assert.ok(!hears(storyOf(event(type)), running), type);
+  }
+});
+
+test("what was said meanwhile is told, and why nobody reads it", () => {
+  const said = { message_id: "ste_1", content: "", images: [], blocked: "guardrail topics" };
+  const story = storyOf(event("steer.received", said));
+
+  const [{ kind, text, blocked }] = story.entries;
+  assert.deepEqual([kind, text, blocked], ["said", "", "guardrail topics"]);
 });

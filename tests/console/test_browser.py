@@ -3,10 +3,8 @@
 from tests.api.asking import ARGUMENTS, DEMO, decide, ended, parked
 from tests.api.serving import KeyedService, Service
 from tests.console.browser import Page
-from tests.console.visiting import a_key, one, start, unlock
+from tests.console.visiting import HOSTILE, a_key, one, start, unlock
 from tests.contract import CONTRACT
-
-HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">"
 
 
 async def test_a_run_is_started_and_watched_and_what_anybody_says_is_text(

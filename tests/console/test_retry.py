@@ -9,7 +9,7 @@ from tests.api.asking import started
 from tests.api.serving import Service, serving, settings_for
 from tests.api.test_idempotency import opened
 from tests.console.browser import Page
-from tests.console.visiting import one
+from tests.console.visiting import one, refused
 from tests.store.making import NOW_MS, a_park, a_worker, claims
 
 OPERATOR = '{"for": "operator", "pending": []}'
@@ -61,7 +61,7 @@ async def test_who_sends_on_what_somebody_else_has_sent_on_is_told_so(
 
     await page.do(f"{one('form.stuck')}.requestSubmit()")
 
-    await page.until("document.querySelector('.trouble')?.innerText.includes('not_waiting_for')")
+    await refused(page, "not_waiting_for")
 
 
 async def test_only_a_run_that_waits_for_an_operator_has_the_button(

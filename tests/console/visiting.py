@@ -3,10 +3,17 @@
 from tests.api.serving import KeyedService, Service
 from tests.console.browser import Page
 
+HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">"
+
 
 def one(selector: str) -> str:
     """Return the first element of this kind, as a script."""
     return f"document.querySelector({selector!r})"
+
+
+async def refused(page: Page, words: str) -> None:
+    """Wait until the page tells of a refusal in these words."""
+    await page.until(f"document.querySelector('div.trouble')?.innerText.includes({words!r})")
 
 
 async def start(page: Page, service: Service, text: str) -> None:

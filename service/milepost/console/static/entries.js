@@ -7,7 +7,7 @@ import { duration, json, moment, value } from "./shown.js";
 
 /**
  * Return how entries are drawn into `place`: all that changed between two pictures at once. Where
- * `keepsUp`, a reader who is at the end of the page stays there.
+ * `keepsUp`, a reader who is at the end of them stays there.
  */
 export function drawing({ api, place, keepsUp, closePx }) {
   const drawn = new Map();
@@ -23,8 +23,7 @@ export function drawing({ api, place, keepsUp, closePx }) {
 
   function paint() {
     planned = false;
-    const { scrollHeight } = document.documentElement;
-    const atEnd = keepsUp && innerHeight + scrollY >= scrollHeight - closePx;
+    const atEnd = keepsUp && place.getBoundingClientRect().bottom <= innerHeight + closePx;
     for (const entry of changed) {
       if (!drawn.has(entry)) {
         const one = KINDS[entry.kind](entry, api);
@@ -43,7 +42,8 @@ const KINDS = { said, message, call, note, end };
 function said(entry) {
   const images = entry.images ? h("p", { class: "fine" }, `and ${entry.images} images`) : null;
   const element = h("article", { class: "said" }, h("h2", {}, entry.role),
-    h("div", { class: "text" }, entry.text), images);
+    h("div", { class: "text" }, entry.text), images,
+    entry.blocked ? h("p", { class: "trouble" }, `Nobody reads it: ${entry.blocked}`) : null);
   return { element, renew() {} };
 }
 

@@ -7,6 +7,7 @@ import { drawing } from "./entries.js";
 import { retry } from "./retry.js";
 import { address } from "./routes.js";
 import { count, moment, money } from "./shown.js";
+import { steering } from "./steering.js";
 import { begun, isActive, isEnd, tell } from "./story.js";
 
 const CLOSE_PX = 80;
@@ -25,12 +26,15 @@ export async function oneRun(place, { api, route, signal, fail }) {
     for (const part of parts) part.renew(run);
   });
   const look = () => renew().catch(fail);
-  const parts = [retry(api, path, look), cancel(api, path)];
-  put(place, head, ...parts.map((part) => part.element), entries, line);
+  const story = begun();
+  const sendOn = retry(api, path, look);
+  const stop = cancel(api, path);
+  const say = steering(api, path, story);
+  const parts = [sendOn, stop, say];
+  put(place, head, sendOn.element, stop.element, entries, line, say.element);
 
   await renew();
   const keepsUp = isActive(run);
-  const story = begun();
   const draw = drawing({ api, place: entries, keepsUp, closePx: CLOSE_PX });
   await api.follow(`${path}/events`, {
     signal,

@@ -19,6 +19,11 @@ export function isActive({ status }) {
   return ACTIVE.has(status);
 }
 
+/** Say whether a run whose story this is reads what is said to it now. */
+export function hears(story, run) {
+  return isActive(run) && story.ended === null && !story.stopping;
+}
+
 /** Say whether nothing can come behind an event of this type. */
 export function isEnd(type) {
   return Object.hasOwn(ENDS, type);
@@ -26,7 +31,9 @@ export function isEnd(type) {
 
 /** Return a story in which nothing has happened. */
 export function begun() {
-  return { status: "queued", agent: null, entries: [], byKey: new Map(), ended: null };
+  return {
+    status: "queued", agent: null, entries: [], byKey: new Map(), stopping: false, ended: null,
+  };
 }
 
 /** Tell an event. Returns the entries that are other than they were, the new ones included. */
@@ -49,6 +56,8 @@ const STEPS = {
   "run.retried": (story, data, event) => turn(story, "queued", event),
   "run.retrying": (story, data, event) => turn(story, "queued", event),
   "run.waiting": (story, data, event) => turn(story, "waiting", event),
+  "run.cancelling": (story, data, event) => stop(story, "cancelling", event),
+  "run.failing": (story, data, event) => stop(story, "failing", event),
 
   "message.started": (story, data) => [message(story, data.message_id, data)],
   "message.delta": (story, data) => grown(message(story, data.message_id), "text", data),
@@ -104,7 +113,7 @@ const STEPS = {
   "approval.expired": (story, data, event) => unasked(story, data, "expired", event),
   "approval.withdrawn": (story, data, event) => unasked(story, data, "withdrawn", event),
   "steer.received": (story, data) => [add(story, "said", null, {
-    role: "user", text: data.content, images: data.images?.length ?? 0,
+    role: "user", text: data.content, images: data.images?.length ?? 0, blocked: data.blocked,
   })],
 };
 
@@ -117,6 +126,11 @@ function end(story, event) {
 function turn(story, status, event) {
   story.status = status;
   return [note(story, event)];
+}
+
+function stop(story, status, event) {
+  story.stopping = true;
+  return turn(story, status, event);
 }
 
 function note(story, event) {
