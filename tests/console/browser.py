@@ -36,14 +36,19 @@ _UNTIL = "new Promise(done => (function look() {{ ({wanted}) ? done() : setTimeo
 class Page:
     """A tab. `faults` is what its browser complained of: errors, and what the policy kept out."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, folder: Path) -> None:
         self.faults: list[str] = []
+        self._folder = folder
+        self._names: dict[str, str] = {}
+        self._saved: list[str] = []
         self._socket = socket
         self._session: str | None = None
         self._numbers = count(1)
 
     async def attach(self) -> None:
         """Open an empty tab."""
+        kept = {"behavior": "allowAndName", "downloadPath": str(self._folder)}
+        await self._ask("Browser.setDownloadBehavior", **kept, eventsEnabled=True)
         target = await self._ask("Target.createTarget", url="about:blank")
         attached = await self._ask(
             "Target.attachToTarget", targetId=target["targetId"], flatten=True
@@ -79,6 +84,14 @@ class Page:
             shown = await self.do("document.body.innerText")
             raise AssertionError(f"{wanted} never came; {self.faults}\n{shown}") from None
 
+    async def saved(self) -> tuple[str, bytes]:
+        """Wait until the browser has saved a file; return its name and its content."""
+        async with asyncio.timeout(WAIT_S):
+            while not self._saved:
+                self._notice(orjson.loads((await self._socket.receive()).data))
+        guid = self._saved.pop(0)
+        return self._names[guid], (self._folder / guid).read_bytes()
+
     async def _ask(self, method: str, **given: Any) -> dict[str, Any]:
         number = next(self._numbers)
         named = {"sessionId": self._session} if self._session else {}
@@ -99,6 +112,10 @@ class Page:
                 self.faults.append(str(details))
             case {"method": "Log.entryAdded", "params": {"entry": {"level": "error"} as entry}}:
                 self.faults.append(entry["text"])
+            case {"method": "Browser.downloadWillBegin", "params": begun}:
+                self._names[begun["guid"]] = begun["suggestedFilename"]
+            case {"method": "Browser.downloadProgress", "params": {"state": "completed"} as done}:
+                self._saved.append(done["guid"])
             case _:
                 pass  # That something was loaded, or said in passing.
 
@@ -121,7 +138,7 @@ async def browsing(folder: Path) -> AsyncIterator[Page]:
             aiohttp.ClientSession() as session,
             session.ws_connect(address, max_msg_size=MESSAGE_BYTES_MAX) as socket,
         ):
-            page = Page(socket)
+            page = Page(socket, folder / "saved")
             await page.attach()
             yield page
     finally:

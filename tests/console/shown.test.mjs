@@ -3,8 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const { count, distance, duration, isExact, json, money, moment, parsed, value, waterfall } =
-  await import(`${process.env.CONSOLE}/shown.js`);
+const {
+  count, distance, duration, fileName, isExact, json, money, moment, parsed, plain, size, value,
+  waterfall,
+} = await import(`${process.env.CONSOLE}/shown.js`);
 const { HOME, address, parse } = await import(`${process.env.CONSOLE}/routes.js`);
 
 test("money is told in dollars, and small money does not become nothing", () => {
@@ -18,6 +20,21 @@ test("a duration is told in the unit that fits", () => {
   const told = [[null, ""], [0, "0 ms"], [999, "999 ms"], [1500, "1.5 s"], [61_000, "1 min"],
     [7_200_000, "2 h"], [200_000_000, "2 d"]];
   for (const [ms, words] of told) assert.equal(duration(ms), words);
+});
+
+test("the size of a file is told in the unit that fits", () => {
+  const told = [[null, ""], [0, "0 B"], [999, "999 B"], [1000, "1 kB"], [1536, "1.5 kB"],
+    [9_960, "10 kB"], [600_000, "600 kB"], [999_600, "1 MB"], [67_108_864, "67 MB"],
+    [2 ** 53, "9007 TB"]];
+  for (const [bytes, words] of told) assert.equal(size(bytes), words);
+});
+
+test("a file is saved under a name that is no path and hides nothing", () => {
+  const told = [["a b.csv", "a b.csv"], ["../../etc/passwd", "passwd"], ["C:\\a\\b.txt", "b.txt"],
+    ["invoice\u202Efdp.exe", "invoicefdp.exe"], ["...", "artifact"], ["a/", "artifact"],
+    [".profile", "profile"], ["", "artifact"]];
+  for (const [name, saved] of told) assert.equal(fileName(name), saved);
+  assert.equal(plain("invoice\u202Efdp.exe"), "invoice\\u202efdp.exe");
 });
 
 test("a time is told by how far it is away", () => {

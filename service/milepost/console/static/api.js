@@ -29,6 +29,11 @@ export class Api {
     return this.#json("GET", path, { query, signal });
   }
 
+  /** Return a content as it is. */
+  async blob(path, signal = undefined) {
+    return (await this.#asked("GET", path, { signal })).blob();
+  }
+
   /** A POST that is sent again with the same `once` is done once. */
   post(path, body, once = name()) {
     return this.#json("POST", path, { body, headers: { "Idempotency-Key": once } });

@@ -1,6 +1,7 @@
 // A run: how it stands, what happens in it while it happens, and what can be done about it.
 
 import { inTurn } from "./api.js";
+import { artifacts } from "./artifacts.js";
 import { cancel } from "./cancel.js";
 import { badge, h, put } from "./dom.js";
 import { drawing } from "./entries.js";
@@ -31,9 +32,11 @@ export async function oneRun(place, { api, route, signal, fail }) {
   const stop = cancel(api, path);
   const say = steering(api, path, story);
   const parts = [sendOn, stop, say];
-  put(place, head, sendOn.element, stop.element, entries, line, say.element);
+  const left = artifacts(api, path, signal);
+  put(place, head, sendOn.element, stop.element, entries, line, left.element, say.element);
 
   await renew();
+  left.look();
   const keepsUp = isActive(run);
   const draw = drawing({ api, place: entries, keepsUp, closePx: CLOSE_PX });
   await api.follow(`${path}/events`, {
@@ -43,6 +46,7 @@ export async function oneRun(place, { api, route, signal, fail }) {
       const before = story.status;
       draw(tell(story, event));
       if (story.status !== before) look();
+      if (event.type === "artifact.created") left.notice(event.data.artifact_id);
       return isEnd(event.type);
     },
   });

@@ -1,5 +1,6 @@
 // Times, money and values as people read them. It knows no page.
 
+const UNITS = ["B", "kB", "MB", "GB", "TB"];
 const UNSEEN = /[\p{Default_Ignorable_Code_Point}\u007f-\u009f\u2028\u2029\ufff9-\ufffb]/gu;
 
 /** Return money: two digits from a dollar on, below that the two that say most. */
@@ -40,11 +41,31 @@ export function value(any) {
   return typeof any === "string" ? any : json(any);
 }
 
-/** Return JSON in which nothing hides: what turns a line around, or has no width, is escaped. */
+/** Return JSON in which nothing hides. */
 export function json(any) {
-  return JSON.stringify(any, null, 2).replace(UNSEEN, (unseen) =>
+  return plain(JSON.stringify(any, null, 2));
+}
+
+/** Return a text in which nothing hides: what turns a line around, or has no width, is escaped. */
+export function plain(text) {
+  return text.replace(UNSEEN, (unseen) =>
     unseen.split("").map((unit) =>
       `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
+}
+
+/** Return a name that a file may be saved under: no path, and nothing in it that hides. */
+export function fileName(name) {
+  const last = name.split(/[\\/]/).pop().replace(UNSEEN, "");
+  return last.replace(/^[. ]+|[. ]+$/g, "") || "artifact";
+}
+
+/** Return how large a file is. */
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "";
+  let [amount, unit] = [bytes, 0];
+  while (amount >= 999.5 && unit < UNITS.length - 1) [amount, unit] = [amount / 1000, unit + 1];
+  const digits = unit && amount < 9.95 ? 1 : 0;
+  return `${Number(amount.toFixed(digits))} ${UNITS[unit]}`;
 }
 
 /** Return what somebody wrote as JSON. Throws what says why it cannot be sent as it was written. */
