@@ -191,6 +191,18 @@ test("what is posted again because its answer was lost has the same name, and al
     });
   });
 
+test("a change is of what is still as it was", async () => {
+  const answer = (response) => {
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end("{}");
+  };
+  await served([answer], async (api, asked) => {
+    await api.patch("v1/schedules/sch_1", { enabled: false }, '"3"');
+
+    assert.deepEqual([asked[0].method, asked[0].headers["if-match"]], ["PATCH", '"3"']);
+  });
+});
+
 test("nobody who answers is told as such", async () => {
   const api = new Api("http://127.0.0.1:1/", () => null);
 

@@ -100,7 +100,8 @@ test("a waterfall has each span once, below its parent, in the order of time", (
 test("an address leads to the view that it was made for", () => {
   const places = [["runs", null, {}], ["runs", "run_1", {}], ["traces", "run_1", {}],
     ["approvals", null, { status: "denied", agent: "a b&c=d#?/é" }], ["approvals", "a/b%?", {}],
-    ["usage", null, { group_by: "day,model" }], ["start", null, { input: "1 + 1 = ?" }]];
+    ["usage", null, { group_by: "day,model" }], ["start", null, { input: "1 + 1 = ?" }],
+    ["schedules", null, { enabled: "false" }]];
   for (const [view, id, query] of places) {
     assert.deepEqual(parse(address(view, id, query)), { view, id, query });
   }

@@ -34,6 +34,11 @@ export class Api {
     return (await this.#asked("GET", path, { signal })).blob();
   }
 
+  /** Change what is still as it was at this `etag`; it is refused with 412 where it is not. */
+  patch(path, body, etag) {
+    return this.#json("PATCH", path, { body, headers: { "If-Match": etag } });
+  }
+
   /** A POST that is sent again with the same `once` is done once. */
   post(path, body, once = name()) {
     return this.#json("POST", path, { body, headers: { "Idempotency-Key": once } });

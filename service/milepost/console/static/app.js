@@ -6,6 +6,7 @@ import { form, h, labelled, put, trouble } from "./dom.js";
 import { parse } from "./routes.js";
 import { oneRun } from "./run.js";
 import { runs } from "./runs.js";
+import { schedules } from "./schedules.js";
 import { start } from "./start.js";
 import { trace } from "./trace.js";
 import { usage } from "./usage.js";
@@ -15,6 +16,7 @@ const VIEWS = {
   runs: { list: runs, one: oneRun },
   approvals: { list: approvals, one: oneApproval },
   traces: { one: trace },
+  schedules: { list: schedules },
   usage: { list: usage },
   start: { list: start },
 };

@@ -2,8 +2,11 @@
 
 import { inTurn } from "./api.js";
 import { h, put, trouble } from "./dom.js";
+import { table } from "./list.js";
 import { count, fileName, plain, size } from "./shown.js";
 
+const NAMES = ["Name", "Kind", "Size", ""];
+const NUMBERS = new Set(["Size"]);
 const LIMIT = 100;
 const BYTES = "application/octet-stream";
 const KEPT_MS = 60_000;
@@ -16,7 +19,7 @@ export function artifacts(api, path, signal) {
   const failed = h("div");
   const below = h("p", { class: "pages" });
   const element = h("section", { class: "left", hidden: true, "aria-label": "Artifacts" },
-    h("h2", {}, "What its tools left behind"), table(rows), below, failed);
+    h("h2", {}, "What its tools left behind"), table(NAMES, rows, NUMBERS), below, failed);
   let after = "";
   const look = inTurn(async () => {
     const listed = await api.get(`${path}/artifacts`, { limit: LIMIT, after }, signal);
@@ -74,13 +77,6 @@ export function artifacts(api, path, signal) {
   function fail(error) {
     if (!signal.aborted) put(failed, trouble(error));
   }
-}
-
-function table(rows) {
-  return h("table", { class: "list" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Name"), h("th", { scope: "col" }, "Kind"),
-      h("th", { scope: "col", class: "number" }, "Size"), h("td"))),
-    rows);
 }
 
 // As bytes, so that no browser shows it: a page here would be one of the console's own.

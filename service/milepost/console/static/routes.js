@@ -4,6 +4,7 @@ const VIEWS = {
   runs: ["list", "one"],
   approvals: ["list", "one"],
   traces: ["one"],
+  schedules: ["list"],
   usage: ["list"],
   start: ["list"],
 };
