@@ -61,6 +61,11 @@ class Page:
         """Go to an address."""
         await self._ask("Page.navigate", url=url)
 
+    async def resize(self, width: int, height: int) -> None:
+        """Have a window of this size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self._ask("Emulation.setDeviceMetricsOverride", **size)
+
     async def do(self, script: str) -> Any:
         """Return what a script says, once it knows."""
         told = await self._ask(

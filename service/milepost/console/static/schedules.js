@@ -66,7 +66,7 @@ function row(schedule, turn) {
   const words = enabled ? "Pause" : "Resume";
   return h("tr", {},
     h("td", { class: "name" }, nameOf(schedule), h("div", { class: "fine" }, `runs ${run.agent}`)),
-    h("td", {}, h("code", {}, cron), h("div", { class: "fine" }, timezone)),
+    h("td", { class: "name" }, h("code", {}, cron), h("div", { class: "fine" }, timezone)),
     h("td", { "data-name": "Next" }, enabled ? coming(next) : badge("paused")),
     h("td", { "data-name": "Last", class: "came" }, became(schedule.last)),
     h("td", {}, h("button", {
