@@ -1,6 +1,6 @@
 // One approval: what is asked, and the answer. It sends the digest of the call that it showed.
 
-import { badge, form, h, labelled, put, trouble } from "./dom.js";
+import { badge, form, h, hold, labelled, put, trouble } from "./dom.js";
 import { address } from "./routes.js";
 import { distance, isExact, json, moment, parsed } from "./shown.js";
 
@@ -46,6 +46,8 @@ export function card(api, approval) {
 
   function renew(now) {
     if (now.version < approval.version) return;
+    // Whoever is about to press a button below presses that one.
+    if (approval.status === "pending" && now.status !== "pending") hold(element);
     const other = now.digest !== approval.digest && now.status === "pending";
     approval = { ...approval, ...now };
     put(facts, ...told(approval));

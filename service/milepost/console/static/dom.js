@@ -18,6 +18,11 @@ export function put(element, ...children) {
   element.replaceChildren(...there.filter((child) => child !== false));
 }
 
+/** Have an element stay as high as it is, whatever goes out of it: nothing below moves up. */
+export function hold(element) {
+  element.style.minHeight = `${element.getBoundingClientRect().height}px`;
+}
+
 /** Return a control with its words. */
 export function labelled(words, control) {
   return h("label", {}, h("span", {}, words), control);

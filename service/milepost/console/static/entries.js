@@ -1,7 +1,7 @@
 // The entries of a story as elements. What grows is written into the text that is there already.
 
 import { card } from "./approval_card.js";
-import { badge, h, put, trouble } from "./dom.js";
+import { badge, h, hold, put, trouble } from "./dom.js";
 import { address } from "./routes.js";
 import { duration, json, moment, value } from "./shown.js";
 
@@ -23,7 +23,9 @@ export function drawing({ api, place, keepsUp, closePx }) {
 
   function paint() {
     planned = false;
-    const atEnd = keepsUp && place.getBoundingClientRect().bottom <= innerHeight + closePx;
+    // What is asked stays where it is, under the pointer.
+    const follows = keepsUp && !questions(place).length;
+    const atEnd = follows && place.getBoundingClientRect().bottom <= innerHeight + closePx;
     for (const entry of changed) {
       if (!drawn.has(entry)) {
         const one = KINDS[entry.kind](entry, api);
@@ -81,6 +83,8 @@ function call(entry, api) {
   return {
     element,
     renew() {
+      const answered = question && entry.status !== "asked";
+      if (answered && asksBelow(element)) hold(element);
       put(head, h("code", {}, entry.name), " ", badge(entry.status),
         h("span", { class: "fine" }, entry.runner === "client" ? " run by the client " : " ",
           duration(entry.duration_ms)));
@@ -90,12 +94,22 @@ function call(entry, api) {
       if (entry.approval && question !== entry.approval && entry.status === "asked") {
         question = entry.approval;
         ask(api, question, asked);
-      } else if (question && entry.status !== "asked") {
+      } else if (answered) {
         question = null;
         put(asked);
       }
     },
   };
+}
+
+// The forms of what waits for an answer here.
+function questions(place) {
+  return [...place.querySelectorAll("article.card form:not([hidden])")];
+}
+
+function asksBelow(element) {
+  return questions(element.parentElement).some((each) => !element.contains(each)
+    && element.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
 }
 
 async function ask(api, id, place) {

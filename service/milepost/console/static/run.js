@@ -60,7 +60,8 @@ function told(run) {
     ["Created", moment(run.created_at)],
     run.ended_at ? ["Ended", moment(run.ended_at)] : null,
     run.user ? ["User", run.user] : null,
-    run.waiting_for ? ["Waits for", run.waiting_for.for] : null,
+    // A line that came and went would move what is asked below.
+    isActive(run) ? ["Waits for", run.waiting_for?.for ?? "nothing"] : null,
     run.queued_reason ? ["Queued", run.queued_reason] : null,
     run.parent_run_id
       ? ["Started by", h("a", { href: address("runs", run.parent_run_id) }, run.parent_run_id)]
