@@ -1,5 +1,8 @@
 """Secrets that a declaration mentions, and those that it does not."""
 
+import random
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,10 +105,12 @@ def test_what_is_known_hides_itself_in_bytes_too() -> None:
     assert found.hide_in_bytes(b"\x00s3cr3t\xff7") == b"\x00[secret]\xff7"
 
 
-AB = st.text("ab")
+AB = st.text("ab", min_size=1, max_size=6)
+# Long ones, too, of which first only the beginning is looked for.
+WORDS = AB | st.builds(lambda word, times, end: word * times + end, AB, st.integers(8, 40), AB)
 
 
-@given(st.sets(st.text("ab", min_size=1, max_size=6), max_size=3), st.lists(AB, max_size=12))
+@given(st.sets(WORDS, max_size=3), st.lists(WORDS, max_size=12))
 def test_a_text_in_pieces_hides_what_it_would_hide_as_a_whole(
     values: set[str], pieces: list[str]
 ) -> None:
@@ -128,3 +133,20 @@ def test_a_piece_in_which_no_secret_may_have_begun_is_told_at_once() -> None:
     ]
     assert sieve.rest() == "abc"
     assert sieve.rest() == ""
+
+
+ENOUGH_S = 5.0
+CHANCE = random.Random(7)
+LONG = "".join(CHANCE.choices('aé€😀"/<', k=65_536))
+
+
+@pytest.mark.parametrize("value", [LONG, "a" * 65_535 + "b"], ids=["by chance", "repeating"])
+def test_the_longest_secrets_cost_little_to_hide_in_many_pieces(value: str) -> None:
+    sieve = Sieve(known({str(at): f"{at}{value}" for at in range(5)}))
+    pieces = ["", f"{value[:60_000]}, {value[:60_000]}c, ", *(["no "] * 100), "4", value]
+    began = time.process_time()
+
+    said = "".join([*map(sieve.sift, pieces), sieve.rest()])
+
+    assert said == "".join(pieces[:-2]) + "[secret]"
+    assert time.process_time() - began < ENOUGH_S

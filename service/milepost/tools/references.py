@@ -18,6 +18,9 @@ _REDACTED = "[secret]"
 # Shorter values occur by chance, and hiding them would garble what is told.
 _HIDDEN_CHARS_MIN = 4
 _CAUSES_MAX = 20
+# So much of a long value is looked for before more of it is compared, and that so often at most.
+_HEAD_CHARS = 32
+_TRIES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,12 @@ class Revealed:
 
     def hide(self, text: str) -> str:
         """Return `text`, which came from outside, without the secrets that it may repeat."""
-        if not any(value in text for value in self.values):
-            return text  # As nearly all is, at a fraction of the cost.
-        return self._any().sub(_REDACTED, text)
+        told: list[str] = []
+        end = 0
+        for start, after in self._repeated(text):
+            told += (text[end:start], _REDACTED)
+            end = after
+        return "".join([*told, text[end:]]) if told else text
 
     def hide_in_bytes(self, content: bytes) -> bytes:
         """Return `content` without the secrets that it may repeat as text in UTF-8."""
@@ -80,13 +86,8 @@ class Revealed:
 
         The rest may be the beginning of one, or is one that may turn out to be a longer one.
         """
-        longest = max(map(len, self.values), default=0)
-        begun = range(max(0, len(text) - longest + 1), len(text))
-        end = next((at for at in begun if self._begins(text[at:])), len(text))
-        for found in self._any().finditer(text) if self.values else ():
-            if found.start() < end < found.end():
-                return found.start()
-        return end
+        end = min((_begun(value, text) for value in self.values), default=len(text))
+        return next((start for start, after in self._repeated(text) if start < end < after), end)
 
     def hide_in(self, document: Json) -> Json:
         """Return a JSON answer without the secrets that its names, strings and numbers repeat."""
@@ -112,13 +113,21 @@ class Revealed:
             return error
         return type(error)(self.hide(str(error)), code=error.code, retryable=error.retryable)
 
-    def _any(self) -> re.Pattern[str]:
-        # The longest first: what is left of one, after a part of it was hidden, would be told.
-        longest_first = sorted(self.values, key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, longest_first)))
+    def _repeated(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield from where to where secrets lie in `text`, from left to right.
 
-    def _begins(self, text: str) -> bool:
-        return any(value.startswith(text) for value in self.values)
+        They are looked for as they are: to compile a pattern of long ones takes seconds.
+        """
+        found = {value: at for value in self.values if (at := text.find(value)) >= 0}
+        while found:
+            # The longest first: what is left of one, after a part of it was hidden, would be told.
+            first = min(found, key=lambda value: (found[value], -len(value)))
+            end = found[first] + len(first)
+            yield found[first], end
+            ahead = (
+                (value, at if at >= end else text.find(value, end)) for value, at in found.items()
+            )
+            found = {value: at for value, at in ahead if at >= 0}
 
 
 NOTHING = Revealed()
@@ -184,6 +193,24 @@ def _forms(value: str) -> Iterator[str]:
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
     yield html.escape(value)
+
+
+def _begun(value: str, text: str) -> int:
+    """Return from where on the end of `text` may be the beginning of `value`.
+
+    One that repeats itself may begin in very many places: some are tried, and the next is taken.
+    """
+    head, at = value[:_HEAD_CHARS], max(0, len(text) - len(value) + 1)
+    for _ in range(_TRIES_MAX):
+        if (at := text.find(head, at)) < 0:
+            break
+        if value.startswith(text[at:]):
+            return at
+        at += 1
+    else:
+        return at
+    ends = range(max(0, len(text) - len(head) + 1), len(text))
+    return next((at for at in ends if value.startswith(text[at:])), len(text))
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
