@@ -195,6 +195,22 @@ def within(tokens: list[Token]) -> None:
     """Pay."""
 
 
+def among(tokens: dict[str, Token]) -> None:
+    """Pay."""
+
+
+def alternative(token: str | Token) -> None:
+    """Pay."""
+
+
+def listed(*tokens: Token) -> None:
+    """Pay."""
+
+
+def more(**tokens: Token) -> None:
+    """Pay."""
+
+
 def several(token: Annotated[str, Secret("ONE"), Secret("TWO")]) -> None:
     """Pay."""
 
@@ -209,6 +225,10 @@ def preset(token: Token = "") -> None:
         (bare, "wants the secret '1 x'; a secret's name is a letter or _"),
         (optional, r"which is text; write Annotated\[str, Secret\('SHOP_TOKEN'\)\]"),
         (within, "which is text; write Annotated"),
+        (among, "which is text; write Annotated"),
+        (alternative, "which is text; write Annotated"),
+        (listed, "takes any number of values, and a secret is one"),
+        (more, "takes any number of values, and a secret is one"),
         (several, "is marked with several secrets"),
         (preset, "its default is never used; drop it"),
     ],

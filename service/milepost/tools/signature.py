@@ -70,7 +70,7 @@ def read_signature(function: Callable[..., Any], tool: str, inject: frozenset[st
         if p.name not in settled and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
     ]
     context = frozenset(p.name for p in named if is_context(hints.get(p.name)))
-    secrets = _secrets(named, hints, inject, tool)
+    secrets = _secrets([p for p in parameters if p.name not in settled], hints, inject, tool)
     injected = frozenset(p.name for p in named if is_injected(hints.get(p.name))) | (
         inject & {p.name for p in named}
     )
@@ -146,11 +146,11 @@ def _culprit(function: Any) -> str:
 
 
 def _secrets(
-    named: list[inspect.Parameter], hints: Mapping[str, Any], inject: frozenset[str], tool: str
+    parameters: list[inspect.Parameter], hints: Mapping[str, Any], inject: frozenset[str], tool: str
 ) -> dict[str, str]:
     """Return the names of the secrets that parameters get, by parameter."""
     found: dict[str, str] = {}
-    for parameter in named:
+    for parameter in parameters:
         if not (marks := [*secrets_in(hint := hints.get(parameter.name))]):
             continue
         if issue := _wrong_with(marks, hint, parameter, inject):
@@ -168,8 +168,10 @@ def _wrong_with(
     name = marks[0].name
     if len(marks) > 1:
         return "is marked with several secrets; take each in a parameter of its own"
-    if get_args(hint)[0] is not str or marks[0] not in hint.__metadata__:
+    if marks[0] not in getattr(hint, "__metadata__", ()) or get_args(hint)[0] is not str:
         return f"gets a secret, which is text; write Annotated[str, Secret({name!r})]"
+    if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+        return "takes any number of values, and a secret is one; take it in a parameter of its own"
     if not SECRET_NAME.fullmatch(str(name)):
         return (
             f"wants the secret {name!r}; a secret's name is a letter or _ and up to 127 letters,"
