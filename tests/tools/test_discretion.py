@@ -191,6 +191,47 @@ async def test_what_is_put_off_is_put_off_without_it(
     assert VALUE not in str(outcome)
 
 
+Said = Callable[[str, ToolContext], object]
+REFUSED: list[Said] = [
+    lambda token, _: emit_artifact(f"shop/{token}"),
+    lambda token, _: emit_artifact(content="", mime_type=token),
+    lambda token, _: emit_artifact("https://shop/x", sha256=token),
+    lambda token, _: stash_pending(token, "Send?"),
+    lambda token, context: context.emit_artifact(url=f"shop/{token}"),
+    lambda token, context: context.stash_pending(kind=token, preview="Send?"),
+    lambda token, context: context.emit(token),
+]
+
+
+@pytest.mark.parametrize("said", REFUSED)
+async def test_what_is_refused_is_not_told_by_the_beginning_of_a_secret(
+    said: Said, context: ToolContext
+) -> None:
+    value = "5e" * 99
+
+    @tool
+    def say(token: Token, context: ToolContext) -> object:
+        """Say what cannot be said."""
+        return said(token, context)
+
+    outcome = await aexecute(say, {}, context=context, secrets={"SHOP_TOKEN": value})
+
+    assert "5e5e" not in str(outcome)
+
+
+async def test_no_hash_that_is_said_is_a_secret(context: ToolContext) -> None:
+    @tool
+    def leave(token: Token) -> None:
+        """Leave a file behind."""
+        emit_artifact("https://shop/x", sha256=token)
+
+    left: list[Artifact] = []
+    with collecting(lambda artifact, _: left.append(artifact)):
+        await aexecute(leave, {}, context=context, secrets={"SHOP_TOKEN": "5e" * 32})
+
+    assert left == []
+
+
 async def test_what_a_function_raises_is_told_without_its_secrets_and_where_it_was_raised(
     context: ToolContext,
 ) -> None:

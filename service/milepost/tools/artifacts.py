@@ -78,10 +78,11 @@ PassOn = Callable[[Artifact, bytes | None], None]
 class Emissions:
     """What one call has left behind so far, from whatever thread; nothing more once it is closed.
 
-    With `pass_on`, each goes there and is not kept here.
+    With `pass_on`, each goes there and is not kept here. With `relay`, a tool's words go there.
     """
 
     pass_on: PassOn | None = None
+    relay: EmitArtifact | None = None
     _left: list[tuple[Artifact, bytes | None]] = field(default_factory=list)
     _count: int = 0
     _bytes: int = 0
@@ -90,6 +91,8 @@ class Emissions:
 
     def emit(self, url: str | None = None, **parts: Unpack[ArtifactParts]) -> Artifact:
         """Leave a file behind, as `emit_artifact` does."""
+        if self.relay is not None:
+            return self.relay(url, **parts)
         artifact, content = _made(url, parts)
         self.take(artifact, content)
         return artifact
@@ -157,9 +160,11 @@ def emit_artifact(  # noqa: PLR0913 - each is a part of an artifact
 
 
 @contextmanager
-def collecting(pass_on: PassOn | None = None) -> Iterator[Emissions]:
+def collecting(
+    pass_on: PassOn | None = None, relay: EmitArtifact | None = None
+) -> Iterator[Emissions]:
     """Collect what is left behind from here on, also in tasks and threads that begin within."""
-    emissions = Emissions(pass_on)
+    emissions = Emissions(pass_on, relay)
     token = _CURRENT.set(emissions)
     try:
         yield emissions

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Mapping, MutableMapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Unpack, cast
 
@@ -16,9 +17,9 @@ from milepost.core.errors import ToolError
 from milepost.core.json import Json, UnencodableError, clean, clean_text
 from milepost.core.pending import TTL_S
 from milepost.tools import artifacts, pending
-from milepost.tools.artifacts import Artifact, ArtifactParts
+from milepost.tools.artifacts import Artifact, ArtifactParts, EmitArtifact
 from milepost.tools.context import ToolContext
-from milepost.tools.pending import PendingConfirmation, Stash, Stashed
+from milepost.tools.pending import PendingConfirmation, Stash, StashPending
 from milepost.tools.raised import told
 from milepost.tools.references import Revealed, Sieve
 
@@ -40,8 +41,8 @@ class Discretion:
             context,
             progress=self._progress,
             emit=self._emit,
-            emit_artifact=self._emit_artifact,
-            stash_pending=self._stash_pending,
+            emit_artifact=partial(self._emit_to, context.emit_artifact),
+            stash_pending=partial(self._put_off_to, context.stash_pending),
             log=self._log(context.log),
         )
 
@@ -54,11 +55,9 @@ class Discretion:
             shown = {label: self._hidden(getattr(artifact, label)) for label in labels}
             left.take(replace(artifact, **shown), content)
 
-        def put_off(said: Stashed) -> None:
-            stash.put(*self._put_off(said.kind, said.preview, said.args), said.ttl_s)
-
-        self._until.enter_context(artifacts.collecting(leave))
-        self._until.enter_context(pending.stashing(Stash(stash.room, stash.taken, put_off)))
+        emit, put = partial(self._emit_to, left.emit), partial(self._put_off_to, stash.put)
+        self._until.enter_context(artifacts.collecting(leave, emit))
+        self._until.enter_context(pending.stashing(Stash(stash.room, stash.taken, relay=put)))
 
     def end(self) -> None:
         """Say what was held back: nothing follows."""
@@ -90,27 +89,26 @@ class Discretion:
     def _emit(self, name: str, value: object = None, /) -> None:
         self._heard.emit(self._hidden(name), self._hidden_in(value))
 
-    def _emit_artifact(self, url: str | None = None, **parts: Unpack[ArtifactParts]) -> Artifact:
+    def _emit_to(
+        self, emit: EmitArtifact, /, url: str | None = None, **parts: Unpack[ArtifactParts]
+    ) -> Artifact:
         content = parts.get("content")
         if isinstance(content, Path):
             parts["filename"] = parts.get("filename") or content.name
         shown = {name: self._hidden(part) for name, part in parts.items() if name != "content"}
         told_of = cast("ArtifactParts", {**shown, "content": content})
-        return self._heard.emit_artifact(self._hidden(url), **told_of)
+        return emit(self._hidden(url), **told_of)
 
-    def _stash_pending(
+    def _put_off_to(
         self,
+        put: StashPending,
+        /,
         kind: str,
         preview: str,
         args: Mapping[str, Any] | None = None,
         ttl_s: float = TTL_S,
     ) -> PendingConfirmation | None:
-        return self._heard.stash_pending(*self._put_off(kind, preview, args), ttl_s)
-
-    def _put_off(
-        self, kind: str, preview: str, args: Mapping[str, Any] | None
-    ) -> tuple[str, str, Any]:
-        return self._hidden(kind), self._hidden(preview), self._hidden_in(args)
+        return put(self._hidden(kind), self._hidden(preview), self._hidden_in(args), ttl_s)
 
     def _log(self, log: BoundLogger) -> BoundLogger:
         """Return a log whose lines go to `log`."""

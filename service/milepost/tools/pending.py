@@ -57,12 +57,14 @@ class Stash:
     """What one call puts off, from whatever thread: one action at most, none once it is closed.
 
     Without `room` there is no chat that it could be confirmed in. `taken` is the action that waits
-    there already, as its user was told of it. `pass_on` hears of what is put off.
+    there already, as its user was told of it. `pass_on` hears of what is put off. With `relay`, a
+    tool's words go there, and nothing is put off here.
     """
 
     room: bool = False
     taken: str | None = None
     pass_on: Callable[[Stashed], None] | None = None
+    relay: StashPending | None = None
     _stashed: Stashed | None = None
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -75,6 +77,8 @@ class Stash:
         ttl_s: float = TTL_S,
     ) -> PendingConfirmation | None:
         """Put an action off, as `stash_pending` does."""
+        if self.relay is not None:
+            return self.relay(kind, preview, args, ttl_s)
         made = _made(kind, preview, args, ttl_s)
         with self._lock:
             if not self.room or self._closed:
