@@ -2,13 +2,16 @@
 
 import random
 import time
+from urllib.parse import quote
+from xml.sax import saxutils
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from milepost.core.errors import ToolError
-from milepost.core.json import Json
+from milepost.core.json import Json, clean_text
 from milepost.tools.egress import EgressError
 from milepost.tools.references import Reference, Revealed, Sieve, known, limited, reveal
 
@@ -86,7 +89,7 @@ async def test_a_secret_is_sent_where_it_is_mentioned_and_a_short_one_is_not_hid
 @pytest.mark.parametrize(
     "said",
     ["a/b c\"ü&", "a%2Fb%20c%22%C3%BC%26", "a%2Fb+c%22%C3%BC%26", 'a/b c\\"\\u00fc&', 'a/b c\\"ü&',
-     "a/b c&quot;ü&amp;"],
+     "a/b c&quot;ü&amp;", "a/b c&#34;ü&amp;"],
 )  # fmt: skip
 async def test_a_secret_is_hidden_as_urls_json_and_html_write_it(said: str) -> None:
     async def secrets(_: Reference) -> str:
@@ -95,6 +98,35 @@ async def test_a_secret_is_hidden_as_urls_json_and_html_write_it(said: str) -> N
     found = await reveal({"A": "${env:TOKEN}"}, secrets)
 
     assert found.hide(f"it was {said}!") == "it was [secret]!"
+
+
+@pytest.mark.parametrize("value", ["ab/cd+ef=", 'a/b c"ü&', "{'a': \"b|\\^`\n\"}", "<b>'\"&"])
+def test_a_secret_is_hidden_as_libraries_write_it(value: str) -> None:
+    written = [
+        repr(value),
+        str({"token": value}),
+        quote(value),
+        str(httpx2.URL(f"https://shop/{value}".replace("\n", ""))),
+        str(httpx2.URL("https://shop/", params={"token": value})),
+        saxutils.escape(value),
+    ]
+
+    found = known({"token": value, "line": value.replace("\n", "")})
+
+    assert [said for said in written if "[secret]" not in found.hide(said)] == []
+
+
+def test_a_secret_that_was_stored_with_the_end_of_its_line_is_hidden_without_it_too() -> None:
+    found = known({"token": "s3cr3t\r\n", "digit": " 777\n"})
+
+    assert found.hide("s3cr3t, 'Bearer s3cr3t\\r\\n' 777") == "[secret], 'Bearer [secret]' 777"
+
+
+@pytest.mark.parametrize("value", ["ab\0cd", "ab\ud800cd"])
+def test_a_secret_that_cannot_be_kept_as_it_is_is_hidden_as_it_is_kept(value: str) -> None:
+    found = known({"token": value})
+
+    assert found.hide(clean_text(value)) == found.hide(value) == "[secret]"
 
 
 def test_what_is_known_hides_itself_in_bytes_too() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus
 
 from milepost.core.errors import ToolError
-from milepost.core.json import Json
+from milepost.core.json import Json, clean_text
 
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
@@ -18,6 +18,9 @@ _REDACTED = "[secret]"
 # Shorter values occur by chance, and hiding them would garble what is told.
 _HIDDEN_CHARS_MIN = 4
 _CAUSES_MAX = 20
+# What is not escaped in a part of a URL, in a path, and by clients that mend what they are given.
+_MENDED = "!#$%&'()*+,/:;=?@[]~"
+_LEFT_IN_URLS = ("", "/", _MENDED, _MENDED + "\\^|", _MENDED + "\\^|`{}")
 # So much of a long value is looked for before more of it is compared, and that so often at most.
 _HEAD_CHARS = 32
 _TRIES_MAX = 16
@@ -181,18 +184,25 @@ def known(texts: Mapping[str, str]) -> Revealed:
 
 def _hidden(values: Iterable[str]) -> frozenset[str]:
     """Return what must not be told to anybody of these secrets."""
-    hidden = (value for value in values if len(value) >= _HIDDEN_CHARS_MIN)
+    # Who stored one with its line's end has functions take that off again.
+    bare = {part for value in values for part in (value, value.strip())}
+    hidden = (value for value in bare if len(value) >= _HIDDEN_CHARS_MIN)
     return frozenset(form for value in hidden for form in _forms(value))
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield the value as it is, and as URLs, JSON and HTML write it."""
+    """Yield the value as it is, and as URLs, JSON, HTML and Python write it."""
     yield value
-    yield quote(value, safe="")
-    yield quote_plus(value)
+    yield clean_text(value)
+    for left in _LEFT_IN_URLS:
+        yield quote(value, safe=left, errors="replace")
+    yield quote_plus(value, errors="replace")
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
-    yield html.escape(value)
+    yield (marked := html.escape(value))
+    yield marked.replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+    yield html.escape(value, quote=False)
+    yield repr(value)[1:-1]
 
 
 def _begun(value: str, text: str) -> int:
