@@ -1,6 +1,7 @@
 """What a call that was given secrets says, leaves behind, returns and raises: never the secrets."""
 
 import logging
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -254,6 +255,63 @@ async def test_what_a_function_raises_is_told_without_its_secrets_and_where_it_w
     assert cause is not None
     assert "in fail" in cause.__notes__[0]
     assert VALUE not in str([cause, cause.__notes__, cause.__cause__, cause.__context__])
+
+
+def refuse(error: Exception, depth: int) -> None:
+    """Raise an error that is in so many groups."""
+    for _ in range(depth):
+        error = ExceptionGroup("one", [error])
+    raise error
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 9, 12])
+async def test_of_a_key_of_several_lines_no_traceback_tells_any(
+    depth: int, context: ToolContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ("BEGIN KEY", "", "s3cret", "END KEY")
+
+    @tool
+    def fail(token: Token, context: ToolContext) -> None:
+        """Fail."""
+        try:
+            refuse(ValueError(token), depth)
+        except Exception:
+            context.logger.exception("failed")
+            raise
+
+    outcome = await aexecute(
+        fail,
+        {},
+        context=replace(context, log=logger("tool")),
+        secrets={"SHOP_TOKEN": "\n".join(lines)},
+    )
+
+    assert outcome.cause is not None
+    assert outcome.cause.__cause__ is not None
+    shown = "".join(traceback.format_exception(outcome.cause.__cause__))
+    assert "in fail" in shown
+    assert "in fail" in caplog.text
+    assert [line for line in lines if line and line in shown + caplog.text] == []
+
+
+async def test_an_error_that_cannot_be_told_of_fails_the_call_all_the_same(
+    context: ToolContext,
+) -> None:
+    class OddError(Exception):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__notes__":
+                raise RuntimeError("nothing to say")
+            return super().__getattribute__(name)
+
+    @tool
+    def fail(token: Token) -> None:
+        """Fail."""
+        raise OddError(token)
+
+    outcome = await outcome_of(fail, context)
+
+    assert outcome.error is not None
+    assert outcome.error.message == "fail failed: OddError: [secret]"
 
 
 async def test_an_error_is_hidden_before_it_is_cut(context: ToolContext) -> None:

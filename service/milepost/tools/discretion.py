@@ -72,7 +72,10 @@ class Discretion:
 
         Where it was raised is told in any case.
         """
-        lines = "".join(traceback.format_exception(error))
+        try:
+            lines = "".join(traceback.format_exception(error))
+        except Exception:  # it cannot even be printed
+            return ToolError(told(error, self._revealed))
         if (shown := self._revealed.hide(lines)) == lines:
             return error
         hidden = ToolError(told(error, self._revealed))

@@ -18,6 +18,8 @@ _REDACTED = "[secret]"
 # Shorter values occur by chance, and hiding them would garble what is told.
 _HIDDEN_CHARS_MIN = 4
 _CAUSES_MAX = 20
+# The margin of a traceback grows with each exception group that is in another, so far at most.
+_GROUP_DEPTH_MAX = 12
 # What is not escaped in a part of a URL, in a path, and by clients that mend what they are given.
 _MENDED = "!#$%&'()*+,/:;=?@[]~"
 _LEFT_IN_URLS = ("", "/", _MENDED, _MENDED + "\\^|", _MENDED + "\\^|`{}")
@@ -203,6 +205,9 @@ def _forms(value: str) -> Iterator[str]:
     yield marked.replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
     yield html.escape(value, quote=False)
     yield repr(value)[1:-1]
+    if "\n" in value:
+        for depth in range(1, _GROUP_DEPTH_MAX + 1):
+            yield value.replace("\n", "\n" + "  " * depth + "| ")
 
 
 def _begun(value: str, text: str) -> int:
