@@ -77,6 +77,17 @@ async def book(context: ToolContext, token: Token) -> str:
     used(token)
     await context.tx.execute("SELECT 1 AS one")
     return f"booked with {token}"
+
+
+@tool(effect="transactional")
+async def stumble(context: ToolContext, token: Token) -> str:
+    """Have a statement refused, and go on."""
+    used(token)
+    try:
+        await context.tx.execute(f'SELECT * FROM "{token}"')
+    except Exception:
+        return "never mind"
+    return "there is such a table"
 '''
 EACH = ["charge", "blab", "fail", "alone", "look", "book"]
 
@@ -171,6 +182,24 @@ async def test_a_secret_that_is_not_there_fails_the_call_and_says_how_to_store_i
             " PUT /v1/secrets/SHOP_TOKEN"
         )
     assert used(tmp_path) == []
+
+
+async def test_what_a_database_refuses_is_told_without_it_after_the_function_has_returned(
+    shop: KeyedService, model: DirectedModel
+) -> None:
+    await shop.acme.put("/v1/secrets/SHOP_TOKEN", json={"value": VALUE})
+    await made(
+        shop.acme, "/v1/agents", {"name": "c", "model": "openai/directed", "tools": ["stumble"]}
+    )
+
+    run = await made(shop.acme, "/v1/runs", {"agent": "c", "input": "call stumble {}"})
+    await ended(shop.acme, run["id"])
+    log = await events(shop.acme, run["id"])
+
+    (failed,) = [event["data"]["error"] for event in log if event["type"] == "tool_call.failed"]
+    assert failed["code"] == "not_committed"
+    assert "[secret]" in failed["message"]
+    assert VALUE not in json.dumps([log, model.requests], default=str)
 
 
 async def test_each_tenant_s_runs_get_its_own_and_a_new_value_counts_from_the_next_call_on(

@@ -104,7 +104,11 @@ class Transacting:
             tx.close()
         if not any(isinstance(event, ToolCallCompleted) for event in events):
             return events
-        await self._commit(opened, [*(await show([*told, *events]))])
+        shown = [*(await show([*told, *events]))]
+        try:
+            await self._commit(opened, shown)
+        except ToolError as error:
+            raise tx.told(error) from error
         return []
 
     async def _commit(self, opened: Opened, events: Sequence[Event]) -> None:

@@ -22,6 +22,7 @@ from milepost.tools.context import ToolContext
 from milepost.tools.pending import PendingConfirmation, Stash, StashPending
 from milepost.tools.raised import told
 from milepost.tools.references import Revealed, Sieve
+from milepost.tools.transaction import NO_TRANSACTION
 
 
 class Discretion:
@@ -55,6 +56,8 @@ class Discretion:
             shown = {label: self._hidden(getattr(artifact, label)) for label in labels}
             left.take(replace(artifact, **shown), content)
 
+        if self._heard.tx is not NO_TRANSACTION:  # which is everybody's
+            self._heard.tx.keep_to_itself(self._revealed.hide)
         emit, put = partial(self._emit_to, left.emit), partial(self._put_off_to, stash.put)
         self._until.enter_context(artifacts.collecting(leave, emit))
         self._until.enter_context(pending.stashing(Stash(stash.room, stash.taken, relay=put)))

@@ -29,6 +29,7 @@ class Transaction:
         self._execute = execute
         self._loop = loop
         self._over = False
+        self._hide: Callable[[str], str] = _as_it_is
 
     async def execute(self, sql: str, parameters: Mapping[str, Any] = _NOTHING) -> list[Row]:
         """Run a statement; return its rows by the names of their columns.
@@ -51,9 +52,21 @@ class Transaction:
         waiting = asyncio.run_coroutine_threadsafe(self.execute(sql, parameters), self._loop)
         return waiting.result(TIMEOUT_S_MAX * 2)
 
+    def keep_to_itself(self, hide: Callable[[str], str]) -> None:
+        """Have `hide` applied to what is told of it after the tool has returned."""
+        self._hide = hide
+
+    def told(self, error: ToolError) -> ToolError:
+        """Return the error that it ended in as it may be told."""
+        return ToolError(self._hide(str(error)), code=error.code, retryable=error.retryable)
+
     def close(self) -> None:
         """Run nothing more: the tool has returned, or its time is up."""
         self._over = True
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
