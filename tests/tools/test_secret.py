@@ -272,15 +272,50 @@ def test_a_parameter_written_by_hand_is_a_model_s_and_no_secret() -> None:
         Tool(name="pay", description="Pay.", function=lambda token: token, parameters=written)
 
 
-def test_a_factory_that_wants_a_secret_is_refused_and_not_given_the_context_for_it() -> None:
-    def connect(token: Token) -> str:
+def connect(token: Token) -> str:
+    """Make what needs a secret."""
+    return token
+
+
+class Connection:
+    """What needs a secret to be made."""
+
+    def __init__(self, token: Token) -> None:
+        self.token = token
+
+
+class Connecting:
+    """Makes what needs a secret."""
+
+    def __call__(self, token: Token) -> str:
+        """Make it."""
         return token
 
+
+@pytest.mark.parametrize(
+    "factory",
+    [connect, Connection, Connecting(), functools.partial(connect), Connecting().__call__],
+)
+def test_a_factory_that_wants_a_secret_is_refused_and_not_given_the_context_for_it(
+    factory: Any,
+) -> None:
     with pytest.raises(ToolValidationError, match="what makes 'shop' is given no secret"):
 
-        @tool(inject={"shop": connect})
+        @tool(inject={"shop": factory})
         def pay(shop: Injected[str]) -> None:
             """Pay."""
+
+
+@pytest.mark.parametrize(
+    "factory", [functools.partial(connect, "mine"), functools.partial(Connecting(), token="mine")]
+)
+def test_a_factory_that_has_a_token_already_wants_none(factory: Any) -> None:
+    @tool(inject={"shop": factory})
+    def pay(shop: Injected[str]) -> int:
+        """Pay."""
+        return len(shop)
+
+    assert execute(tool_of(pay), {}).content == 4
 
 
 def test_a_parameter_gets_its_value_from_one_place() -> None:

@@ -1,5 +1,6 @@
 """Values that a tool is given and no model may see: declared once, made when the tool runs."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -34,13 +35,27 @@ def is_context(annotation: object) -> bool:
     return any(is_context(part) for part in get_args(annotation))
 
 
-def wants_secrets(factory: object) -> bool:
+def wants_secrets(factory: Callable[..., Any]) -> bool:
     """Say whether a parameter of `factory` is marked with a `Secret`, as far as it can be read."""
     try:
-        hints = get_type_hints(factory, include_extras=True)
-    except Exception:  # Whatever its annotations name need not be there: nobody else reads them.
+        taken = {*inspect.signature(factory).parameters}
+    except (TypeError, ValueError):  # a builtin that does not tell
         return False
-    return any(True for hint in hints.values() for _ in secrets_in(hint))
+    made: Any = factory
+    while isinstance(made, functools.partial):
+        taken -= made.keywords.keys()
+        made = made.func
+    # An object that is called has its parameters in a method, and a class in how it is made.
+    within = getattr(made, "__init__" if isinstance(made, type) else "__call__")
+    hints = {**_hints(within), **_hints(made)}
+    return any(True for name in taken & hints.keys() for _ in secrets_in(hints[name]))
+
+
+def _hints(annotated: object) -> dict[str, Any]:
+    try:
+        return get_type_hints(annotated, include_extras=True)
+    except Exception:  # Whatever its annotations name need not be there: nobody else reads them.
+        return {}
 
 
 class Injection:
