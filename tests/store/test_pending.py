@@ -4,16 +4,19 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import update
 
 from milepost.core.pending import args_digest
 from milepost.store import conversations, pending, schema
+from milepost.store.address import PostgresAddress
 from milepost.store.conversations import ScopeKey
 from milepost.store.pending import NewPending, PendingRow
 from milepost.store.records import Claim
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
+from tests.store.conftest import opened, serving
 from tests.store.making import NOW_MS, TENANT, a_finish, an_id, held
 
 SCOPE = ScopeKey(TENANT, "sms", "c1", "ann")
@@ -63,6 +66,28 @@ async def test_dc3_what_is_put_off_is_kept_as_it_was(store: Store) -> None:
     assert (row.status, row.answered_by, row.executed_by) == ("pending", None, None)
     assert row.expires_ms - row.requested_ms == 60_000
     assert row.is_intact
+
+
+async def test_an_action_has_all_of_its_time_by_a_clock_that_moves_at_every_look(
+    postgres_address: PostgresAddress,
+) -> None:
+    with psycopg.connect(postgres_address.url, autocommit=True) as connection:
+        connection.execute("CREATE SEQUENCE looks")
+        connection.execute(
+            "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS"
+            f" 'SELECT to_timestamp({4 * NOW_MS // 1000} + nextval(''looks'') / 1000.0)'"
+        )
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
+    async with opened(postgres_address) as engine, serving(Store(engine)) as store:
+        claim = await held(store)
+        action = an_action(claim)
+
+        for times in ("put off once", "and made again"):
+            assert await store.stash(action, claim.epoch) == "kept", times
+            row = await store.pending_in(SCOPE)
+            assert row is not None
+            assert row.expires_ms - row.requested_ms == 60_000
 
 
 async def test_dc8_a_second_action_is_not_kept_before_the_first_is_over(store: Store) -> None:

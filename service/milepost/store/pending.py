@@ -107,38 +107,27 @@ _IS_OURS = Statement(
 _IS_TAKEN = Statement(
     select(_P.id).where(_scope, _P.expires_ms > now_ms(), _P.id != text("pending_id"))
 )
-_ADD = Statement(
-    insert(schema.pending_actions).values(
-        id=text("pending_id"),
-        tenant=text("tenant"),
-        channel=text("channel"),
-        conversation=text("conversation"),
-        user_id=text("user_id"),
-        run_id=text("run_id"),
-        call_id=text("call_id"),
-        kind=text("kind"),
-        preview=text("preview"),
-        args=text("args"),
-        digest=text("digest"),
-        user_prompt=text("user_prompt"),
-        status="pending",
-        requested_ms=now_ms(),
-        expires_ms=now_ms() + number("ttl_ms"),
-    )
-)
+# Read once: the action has all of its time, and not what passes between two looks at a clock.
+_clock = select(now_ms().label("ms")).subquery("clock")
+_times = {"requested_ms": _clock.c.ms, "expires_ms": _clock.c.ms + number("ttl_ms")}
+_asked = {name: text(name) for name in ("kind", "preview", "args", "digest", "user_prompt")}
+_where = {
+    name: text(name)
+    for name in ("tenant", "channel", "conversation", "user_id", "run_id", "call_id")
+}
+_new = {
+    "id": text("pending_id"),
+    "status": word("pending"),
+    **_where,
+    **_asked,
+    **_times,
+}
+_ADD = Statement(insert(schema.pending_actions).from_select(list(_new), select(*_new.values())))
 _one = (_P.id == text("pending_id")) & (_P.tenant == text("tenant"))
 _REPLACE = Statement(
     update(schema.pending_actions)
     .where(_one, _P.status == word("pending"))
-    .values(
-        kind=text("kind"),
-        preview=text("preview"),
-        args=text("args"),
-        digest=text("digest"),
-        user_prompt=text("user_prompt"),
-        requested_ms=now_ms(),
-        expires_ms=now_ms() + number("ttl_ms"),
-    )
+    .values(**_asked, **_times)
     .returning(_P.id)
 )
 _ANSWER = Statement(
