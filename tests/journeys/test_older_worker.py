@@ -1,13 +1,15 @@
 """A worker of a version that knows nothing of memory, beside runs that are made for it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.journeys.conftest import AGENTS, environment
-from tests.journeys.processes import Installation, assert_sound, installed, types
+from tests.journeys.processes import START_S, Installation, assert_sound, installed, types
 from tests.journeys.test_learning import TAUGHT, readers, until_read
 from tests.store.earlier import commit_before, unpacked
 from tests.stubs.directed_model import DirectedModel
@@ -29,8 +31,23 @@ async def installation(
         yield installation
 
 
+def alive(url: str) -> int:
+    """Return how many workers have a lease."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT count(*) FROM workers WHERE dead = 0").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+async def until_more_are_alive(url: str, than: int) -> None:
+    """Wait until one more worker has a lease: some say that they work before that."""
+    async with asyncio.timeout(START_S):
+        while await asyncio.to_thread(alive, url) <= than:  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0.02)
+
+
 async def test_no_run_is_made_that_a_worker_of_before_would_break(
-    installation: Installation, model: DirectedModel, tmp_path: Path
+    installation: Installation, postgres_database: str, model: DirectedModel, tmp_path: Path
 ) -> None:
     """It would take it for one whose agent is lost, and in the end a person would have to act."""
     try:
@@ -44,8 +61,10 @@ async def test_no_run_is_made_that_a_worker_of_before_would_break(
     run = await api.create("slowly 20\non and on\nI am Ann.", agent="learner", user="ann")
     await api.until(run["id"], "message.started")
 
+    workers = alive(postgres_database)
     (tmp_path / "old.toml").write_text(AGENTS.partition('[[agents]]\nname = "lead"')[0])
     old = await installation.start_worker(**code, MILEPOST_AGENTS=str(tmp_path / "old.toml"))
+    await until_more_are_alive(postgres_database, than=workers)
     model.enough.set()
     assert types(await api.whole(run["id"]))[-1] == "run.completed"
     others = [await api.create(f"slowly 500\n{number} two three four") for number in range(OTHERS)]
