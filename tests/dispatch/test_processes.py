@@ -43,7 +43,8 @@ async def test_no_run_is_lost_or_done_twice_whoever_is_killed(
             *(installation.start_worker() for _ in range(2)),
         )
         disaster = Disaster(installation, server, postgres_database, workers)
-        answering = asyncio.create_task(answer(server))
+        over = asyncio.Event()
+        answering = asyncio.create_task(answer(server, over))
         try:
             async with asyncio.timeout(END_S):
                 await strike_again_and_again(disaster, temporal)
@@ -52,7 +53,8 @@ async def test_no_run_is_lost_or_done_twice_whoever_is_killed(
             stuck = await disaster.standing()
             raise AssertionError(f"not everything came to an end: {stuck}") from None
         finally:
-            answering.cancel()
+            over.set()
+            await answering
 
     for events in logs:
         assert_sound(events)
@@ -146,13 +148,17 @@ async def duplicate(temporal: TemporalServer, run_ids: list[str]) -> None:
             )
 
 
-async def answer(server: Server) -> None:
-    """Say yes to whoever asks; of a call that was cut off, that it has acted."""
+async def answer(server: Server, over: asyncio.Event) -> None:
+    """Say yes to whoever asks; of a call that was cut off, that it has acted.
+
+    It ends between two requests: the client closes what others left idle within whichever request
+    comes next, and one that is cancelled there leaves those connections to nobody.
+    """
     words = {
         "call": {"decision": "approve"},
         "outcome": {"decision": "happened", "result": "refund done"},
     }
-    while True:
+    while not over.is_set():
         listed = await server.http.get("/v1/approvals", params={"status": "pending", "limit": 100})
         for approval in listed.json()["data"]:
             await server.decide(approval["id"], **words[approval["kind"]])
