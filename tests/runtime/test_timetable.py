@@ -167,6 +167,32 @@ def test_what_is_no_expression_or_never_comes_is_refused_in_words(cron: str, why
 
 
 @pytest.mark.parametrize(
+    ("cron", "why"),
+    [
+        ("61 9 * * *", "Bad minute '61': write 0 to 59, as in"),
+        ("0 24 * * *", "Bad hour '24': write 0 to 23, as in"),
+        ("0 9 32 * *", "Bad day-of-month '32': write 1 to 31"),
+        ("0 9  30 2 *", "Bad day-of-month '30': write 1 to 31, in a month that has that day"),
+        ("0 9 * JA *", "Bad month 'JA': write 1 to 12, or JAN to DEC"),
+        ("0 9 * * 5-1", "Bad day-of-week '5-1': write 0 to 7, or SUN to SAT"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_told_with_what_would(cron: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        require_cron(cron)
+
+
+def test_a_zone_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match="no such time zone as 'Mars/Olympus'"):
+        zone_of("Mars/Olympus")
+
+
+def test_of_what_is_no_zone_no_more_is_repeated_than_the_longest_name() -> None:
+    with pytest.raises(ValueError, match=r"no such time zone as 'A{64}'"):
+        zone_of("A" * 100_000)
+
+
+@pytest.mark.parametrize(
     "timezone",
     ["", "Berlin", "Europe/", "Europe", "../etc/passwd", "/etc/passwd", "Europe/Berlin/", "A" * 65,
      "Europe/../Europe/Berlin", "a\x00b", "tzdata.zi", "zone.tab", "__init__/Berlin", "Factory",

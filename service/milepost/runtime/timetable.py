@@ -19,6 +19,17 @@ NO_PLACE = "Factory"
 """What the database calls a zone that was not set yet."""
 
 CRON_CHARS_MAX = 200
+ZONE_CHARS_SAID = 64
+"""So much of what is no zone is repeated to whoever named it."""
+
+_FITTING = {
+    "Bad minute": "0 to 59",
+    "Bad hour": "0 to 23",
+    "Bad day-of-month": "1 to 31, in a month that has that day, L or LW",
+    "Bad month": "1 to 12, or JAN to DEC",
+    "Bad day-of-week": "0 to 7, or SUN to SAT",
+}
+"""What fits where, by what CronSim says of what does not; in the order of the fields."""
 
 _CRON = re.compile(r"[0-9A-Za-z*,/#-]+(?: +[0-9A-Za-z*,/#-]+){4}")
 
@@ -106,10 +117,18 @@ def require_cron(cron: str) -> str:
     try:
         coming = next(CronSim(cron, datetime.now(UTC)), None)
     except CronSimError as error:
-        raise ValueError(f"{error}; for nine on workdays write 0 9 * * MON-FRI") from error
+        raise ValueError(_unfitting(cron, str(error))) from error
     if coming is None:
         raise ValueError("no such day comes in the next fifty years")
     return cron
+
+
+def _unfitting(cron: str, error: str) -> str:
+    fields = dict(zip(_FITTING, cron.split(), strict=True))
+    return (
+        f"{error} {fields[error]!r}: write {_FITTING[error]},"
+        " as in 0 9 * * MON-FRI for nine on workdays"
+    )
 
 
 @lru_cache(ZONES_MAX)
@@ -120,7 +139,10 @@ def zone_of(timezone: str) -> ZoneInfo:
     seconds, is another on the next machine.
     """
     if timezone not in _names():
-        raise ValueError("there is no such time zone; name one as in Europe/Berlin, or UTC")
+        raise ValueError(
+            f"there is no such time zone as {timezone[:ZONE_CHARS_SAID]!r};"
+            " name one as in Europe/Berlin, or UTC"
+        )
     return ZoneInfo(timezone)
 
 
