@@ -190,6 +190,16 @@ def test_every_operation_has_a_name_of_its_own_and_the_answers_that_any_may_give
     assert lacking == []
 
 
+def test_every_operation_whose_path_names_something_says_that_it_may_not_be_there() -> None:
+    lacking = [
+        (path, method)
+        for path, method, operation in operations()
+        if "{" in path and "404" not in operation["responses"]
+    ]
+
+    assert lacking == [], "nothing has a NUL character in its name"
+
+
 def test_every_operation_that_takes_a_body_says_how_it_refuses_one() -> None:
     lacking = [
         (path, method)
