@@ -92,6 +92,24 @@ def test_where_a_clock_is_set_by_half_an_hour_no_time_is_left_out(
     assert howe.latest(midnight, end) == found[-1]
 
 
+@pytest.mark.parametrize(
+    ("since", "times"),
+    [
+        ("2026-04-04T14:00", ["04-05 01:50 +1100", "04-05 01:50 +1030", "04-05 02:50 +1030"]),
+        ("2026-10-03T15:00", ["10-04 01:50 +1030", "10-04 02:50 +1100", "10-04 03:50 +1100"]),
+    ],
+)
+def test_where_a_clock_is_set_by_half_an_hour_what_comes_every_hour_comes_in_each(
+    since: str, times: list[str]
+) -> None:
+    howe = Timetable.of("50 * * * *", "Australia/Lord_Howe")
+
+    found = howe.upcoming(ms(since), 3)
+
+    assert shown(found, "Australia/Lord_Howe") == times
+    assert [howe.latest(found[0], each) for each in found] == found
+
+
 def test_what_comes_every_hour_comes_in_both_hours_of_a_clock_set_back() -> None:
     hourly = Timetable.of("0 * * * *", BERLIN)
 

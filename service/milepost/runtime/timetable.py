@@ -83,7 +83,8 @@ class _Times(CronSim):
     """The times of an expression where an hour on the clock need not begin with one that passed.
 
     Lord Howe Island's clock is set by half an hour. CronSim goes from hour to hour by sixty
-    minutes, and would stand in the middle of each from then on: past all that begin with one.
+    minutes, and would stand in the middle of each from then on: past all that begin with one. To a
+    minute that stands alone it goes at once, over one that the clock shows before.
     """
 
     def advance_hour(self) -> bool:
@@ -104,6 +105,24 @@ class _Times(CronSim):
             self.tick(60 * self.dt.minute + self.dt.second + 1)
             if self.dt.hour == 23:
                 break
+        return True
+
+    def advance_minute(self) -> bool:
+        """Go on to a minute that fits, or to another hour; return whether that is another."""
+        if self.dt.minute in self.minutes:
+            return False
+        hour = self.dt.hour
+        while self.dt.minute not in self.minutes and self.dt.hour == hour:
+            self.tick(60 - self.dt.second)
+        return True
+
+    def reverse_minute(self) -> bool:
+        """Go back to a minute that fits, or to another hour; return whether that is another."""
+        if self.dt.minute in self.minutes:
+            return False
+        hour = self.dt.hour
+        while self.dt.minute not in self.minutes and self.dt.hour == hour:
+            self.tick(self.dt.second + 1)
         return True
 
 
