@@ -11,7 +11,7 @@ import pytest
 from milepost.runtime.timetable import Timetable
 from tests.api.making import a_schedule, an_agent, made, refusal
 from tests.api.serving import KeyedService
-from tests.store.making_schedules import let_come
+from tests.store.making_schedules import NOWHERE, let_come, let_sink
 
 RUN: dict[str, Any] = {"agent": "clerk", "input": "What is 2 + 3?"}
 FILLED: dict[str, Any] = {
@@ -227,6 +227,25 @@ async def test_another_timing_moves_the_next_time(clerk: httpx2.AsyncClient) -> 
     assert elsewhere["next_at"].endswith("-12-31T18:29:00.000Z")
     assert (paused["next_at"], paused["upcoming"]) == (None, [])
     assert resumed["next_at"].endswith("-12-31T18:30:00.000Z")
+
+
+async def test_one_whose_zone_is_known_no_more_is_paused_and_comes_again_in_another(
+    clerk: httpx2.AsyncClient, database_url: str
+) -> None:
+    schedule = await made(clerk, "/v1/schedules", a_schedule())
+    path = f"/v1/schedules/{schedule['id']}"
+    await let_sink(database_url)
+
+    again = await clerk.patch(path, json={"cron": "0 9 * * *"})
+    paused = (await clerk.patch(path, json={"enabled": False})).json()
+    resumed = await clerk.patch(path, json={"enabled": True})
+    elsewhere = (await clerk.patch(path, json={"enabled": True, "timezone": "UTC"})).json()
+
+    assert refusal(again) == refusal(resumed) == (422, "invalid_request")
+    assert resumed.json()["errors"][0]["pointer"] == "/timezone"
+    assert NOWHERE in resumed.json()["detail"]
+    assert (paused["version"], paused["timezone"], paused["next_at"]) == (2, NOWHERE, None)
+    assert elsewhere["next_at"] == schedule["next_at"]
 
 
 @pytest.mark.parametrize("changes", [{"run": None}, {"cron": None}, {"enabled": None}, {"id": "x"}])

@@ -1,14 +1,11 @@
 """The page of schedules: what is told of each, and pausing one."""
 
-import sqlite3
-from contextlib import closing
-
 from tests.api.asking import DEMO
 from tests.api.making import made
 from tests.api.serving import KeyedService, Service
 from tests.console.browser import Page
 from tests.console.visiting import HOSTILE, a_key, one, refused, unlock
-from tests.store.making_schedules import let_come
+from tests.store.making_schedules import let_come, let_sink
 
 NEVER = "59 23 31 12 *"
 ROW = "table.list tbody tr"
@@ -79,9 +76,7 @@ async def test_one_that_comes_no_more_is_told_as_such_and_not_as_paused(
     service: Service, page: Page, sqlite_database_url: str
 ) -> None:
     await scheduled(service)
-    with closing(sqlite3.connect(sqlite_database_url.removeprefix("sqlite:///"))) as database:
-        database.execute("UPDATE schedules SET timezone = 'Atlantis/Capital'")
-        database.commit()
+    await let_sink(sqlite_database_url)
     await let_come(sqlite_database_url)
 
     await look(page, service)

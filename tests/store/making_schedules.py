@@ -12,28 +12,38 @@ from milepost.runtime.clock import now_ms
 from milepost.store import schema
 from milepost.store.address import parse_address
 from milepost.store.agents import AgentRow
-from milepost.store.dialect import number
+from milepost.store.dialect import number, text
 from milepost.store.opening import open_engine
 from milepost.store.records import NewRun
 from milepost.store.schedules import Occasion, ScheduleRow
 from milepost.store.store import Store
-from milepost.store.work import Statement, Work
+from milepost.store.work import Call, Statement, Work
 from tests.store.making import NOW_MS, TENANT, a_run, an_id
 
 HOUR_MS = 3_600_000
+NOWHERE = "Atlantis/Capital"
 
 _SET = Statement(update(schema.schedules).values(next_ms=number("next_ms")))
+_MOVE = Statement(update(schema.schedules).values(timezone=text("timezone")))
 
 
 async def let_come(database_url: str) -> None:
     """Have the time of every schedule come, as of a moment ago."""
+    await _write(database_url, _SET(next_ms=now_ms() - 1))
 
-    def set_back() -> Work[None]:
-        yield _SET(next_ms=now_ms() - 1)
+
+async def let_sink(database_url: str) -> None:
+    """Have the place of every schedule be known no more."""
+    await _write(database_url, _MOVE(timezone=NOWHERE))
+
+
+async def _write(database_url: str, call: Call) -> None:
+    def write() -> Work[None]:
+        yield call
 
     engine = await open_engine(parse_address(database_url), pool_max=1)
     try:
-        await Store(engine).write(set_back())
+        await Store(engine).write(write())
     finally:
         await engine.close()
 

@@ -11,6 +11,7 @@ from milepost.api.bodies import Body
 from milepost.api.known_agents import AgentVersion
 from milepost.api.new_runs import AgentName, RunInput, RunOptions, messages_of, queued_event
 from milepost.core.codec import encode
+from milepost.core.errors import InvalidError
 from milepost.runtime.agent_spec import Metadata
 from milepost.runtime.credentials import Label
 from milepost.runtime.timetable import Timetable, require_cron, zone_of
@@ -128,10 +129,17 @@ def edited(row: ScheduleRow, body: ScheduleChange, principal: Principal) -> Sche
 
 
 def timed(row: ScheduleRow, now_ms: int) -> ScheduleRow:
-    """Return the schedule as it comes next behind this time, if it is enabled."""
+    """Return the schedule as it comes next behind this time, if it is enabled.
+
+    Raises `InvalidError` if its zone, which was known when it was named, is not any more.
+    """
     if not row.enabled:
         return replace(row, next_ms=None)
-    return replace(row, next_ms=Timetable.of(row.cron, row.timezone).after(now_ms))
+    try:
+        timetable = Timetable.of(row.cron, row.timezone)
+    except ValueError as error:
+        raise InvalidError(f"timezone {row.timezone!r}: {error}", pointer="/timezone") from error
+    return replace(row, next_ms=timetable.after(now_ms))
 
 
 @dataclass(frozen=True, slots=True)
