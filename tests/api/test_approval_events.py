@@ -12,7 +12,6 @@ from milepost.api.approval_feed import OVERLAP_MS, RING_MAX, ApprovalFeed, Appro
 from milepost.api.approval_stream import ApprovalTail
 from milepost.live.hub import Hub, approvals_bell
 from milepost.store import approval_rows, approvals, schema
-from milepost.store.address import parse_address
 from milepost.store.approval_rows import ApprovalFilter
 from milepost.store.approvals import Decision
 from milepost.store.dialect import number, text
@@ -23,8 +22,7 @@ from tests.api.making import a_waiting_run, an_agent, made
 from tests.api.serving import KeyedService, Service, serving, settings_for
 from tests.api.test_approval_terms import ruled
 from tests.live.client import Client, Sent, parsed
-from tests.store.conftest import opened
-from tests.store.conftest import serving as store_serving
+from tests.store.conftest import store_at
 from tests.store.making import NOW_MS, TENANT, asking
 
 TIMEOUT_S = 15.0
@@ -258,10 +256,7 @@ async def clock_of(store: Store) -> int:
 @pytest.fixture
 async def store(database_url: str) -> AsyncIterator[Store]:
     """A store that nobody else works on: a service would dismiss the workers that a test makes."""
-    async with (
-        opened(parse_address(database_url)) as engine,
-        store_serving(Store(engine)) as store,
-    ):
+    async with store_at(database_url) as store:
         yield store
 
 

@@ -3,20 +3,18 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
 
 from milepost.store import log
-from milepost.store.address import parse_address
-from milepost.store.opening import open_engine
 from milepost.store.records import Change
 from milepost.store.store import Store
 from tests.api.asking import parked, started
 from tests.api.making import an_agent, made, refusal
 from tests.api.serving import KeyedService, serving, settings_for
 from tests.api.surface import SURFACE, stocked
+from tests.store.conftest import store_at
 from tests.store.making import a_park, a_worker, claims
 
 KEY = {"idempotency-key": "order-7"}
@@ -25,24 +23,13 @@ OPERATOR = Change("waiting", waiting_for='{"for": "operator", "pending": []}')
 TENANT = "default"
 
 
-@asynccontextmanager
-async def opened(database_url: str) -> AsyncIterator[Store]:
-    """Open the service's database beside it, as a worker would."""
-    engine = await open_engine(parse_address(database_url), pool_max=2)
-    store = Store(engine)
-    serves = asyncio.create_task(store.run())
-    yield store
-    serves.cancel()
-    await engine.close()
-
-
 @pytest.fixture
 async def crashing(database_url: str) -> AsyncIterator[tuple[httpx2.AsyncClient, str, Store]]:
     """A client, and a run that has crashed its workers until nobody may take it."""
     async with (
         serving(settings_for(database_url, slots=0)) as service,
         service.client() as client,
-        opened(database_url) as store,
+        store_at(database_url) as store,
     ):
         run_id = await started(client, "hello")
         (claim,) = await claims(store, await a_worker(store))
@@ -134,7 +121,7 @@ async def test_a_running_run_is_asked_once_to_stop(database_url: str) -> None:
     async with (
         serving(settings_for(database_url, slots=0)) as service,
         service.client() as client,
-        opened(database_url) as store,
+        store_at(database_url) as store,
     ):
         run_id = await started(client, "hello")
         await claims(store, await a_worker(store))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +11,10 @@ import pytest
 from milepost.api.known_agents import KnownAgents
 from milepost.core.errors import NotFoundError
 from milepost.store import agents
-from milepost.store.address import parse_address
-from milepost.store.opening import open_engine
 from milepost.store.store import Store
 from tests.api.making import an_agent, an_ended_run, made, refusal
 from tests.api.serving import serving, settings_for
+from tests.store.conftest import store_at
 
 TIMEOUT_S = 10
 TENANT = "default"
@@ -42,19 +40,11 @@ class Elsewhere:
         await self.store.write(agents.delete(TENANT, agent_id, now_ms=1))
 
 
-@asynccontextmanager
-async def opened(database_url: str) -> AsyncIterator[Elsewhere]:
-    """Open the service's database beside it."""
-    engine = await open_engine(parse_address(database_url), pool_max=2)
-    yield Elsewhere(Store(engine))
-    await engine.close()
-
-
 @pytest.fixture
 async def elsewhere(database_url: str) -> AsyncIterator[Elsewhere]:
     """Another process on the same database."""
-    async with opened(database_url) as elsewhere:
-        yield elsewhere
+    async with store_at(database_url) as store:
+        yield Elsewhere(store)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from milepost.store.records import Change, Entry
 from tests.api.asking import started
 from tests.api.serving import Service, serving, settings_for
-from tests.api.test_idempotency import opened
 from tests.console.browser import Page
 from tests.console.visiting import one, refused
+from tests.store.conftest import store_at
 from tests.store.making import NOW_MS, a_park, a_worker, claims
 
 OPERATOR = '{"for": "operator", "pending": []}'
@@ -23,7 +23,7 @@ async def stuck(sqlite_database_url: str) -> AsyncIterator[tuple[Service, str]]:
     async with (
         serving(settings_for(sqlite_database_url, slots=0)) as idle,
         idle.client() as client,
-        opened(sqlite_database_url) as store,
+        store_at(sqlite_database_url) as store,
     ):
         run_id = await started(client, "What is 17 + 25?")
         (claim,) = await claims(store, await a_worker(store))

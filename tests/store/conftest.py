@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from milepost.store.address import Address, PostgresAddress, SqliteAddress
+from milepost.store.address import Address, PostgresAddress, SqliteAddress, parse_address
 from milepost.store.engine import Engine
 from milepost.store.opening import open_engine
 from milepost.store.store import Store
@@ -58,6 +58,13 @@ async def opened(address: Address) -> AsyncIterator[Engine]:
         yield engine
     finally:
         await engine.close()
+
+
+@contextlib.asynccontextmanager
+async def store_at(database_url: str) -> AsyncIterator[Store]:
+    """Open a store on a database as another process does, its group commits served."""
+    async with opened(parse_address(database_url)) as engine, serving(Store(engine)) as store:
+        yield store
 
 
 @contextlib.asynccontextmanager

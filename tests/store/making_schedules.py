@@ -10,14 +10,12 @@ from milepost.core.codec import encode
 from milepost.core.events import RunQueued
 from milepost.runtime.clock import now_ms
 from milepost.store import schema
-from milepost.store.address import parse_address
 from milepost.store.agents import AgentRow
 from milepost.store.dialect import number, text
-from milepost.store.opening import open_engine
 from milepost.store.records import NewRun
 from milepost.store.schedules import Occasion, ScheduleRow
-from milepost.store.store import Store
 from milepost.store.work import Call, Statement, Work
+from tests.store.conftest import store_at
 from tests.store.making import NOW_MS, TENANT, a_run, an_id
 
 HOUR_MS = 3_600_000
@@ -41,11 +39,8 @@ async def _write(database_url: str, call: Call) -> None:
     def write() -> Work[None]:
         yield call
 
-    engine = await open_engine(parse_address(database_url), pool_max=1)
-    try:
-        await Store(engine).write(write())
-    finally:
-        await engine.close()
+    async with store_at(database_url) as store:
+        await store.write(write())
 
 
 def a_wish(**changes: Any) -> str:
