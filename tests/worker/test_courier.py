@@ -25,6 +25,7 @@ from tests.store.making import TENANT, asking, finished
 from tests.store.making_webhooks import deliveries, hooked, put
 from tests.stubs.web_server import web_server
 from tests.stubs.webhook_receiver import Receiver, receiver
+from tests.worker.running import running
 from tests.worker.sending import Office, office, turn
 
 TIMEOUT_S = 10
@@ -436,17 +437,13 @@ async def test_a_message_that_cannot_be_made_is_a_failure_that_says_so(
 
 
 async def test_what_runs_sends_as_soon_as_the_bell_rings(desk: Office, there: Receiver) -> None:
-    running = asyncio.create_task(desk.courier(poll_s=600).run())
-    try:
+    async with running(desk.courier(poll_s=600)):
         await told(desk, there, 9)
         desk.hub.ring(OUTBOX_BELL)
 
         arrived = {(await there.next()).id for _ in range(9)}
 
         assert len(arrived) == 9
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
 
 
 async def test_what_breaks_off_one_turn_ends_nothing(
@@ -461,11 +458,7 @@ async def test_what_breaks_off_one_turn_ends_nothing(
         return await takes()
 
     monkeypatch.setattr(courier, "take", take)
-    running = asyncio.create_task(courier.run())
-    try:
+    async with running(courier):
         await told(desk, there)
 
         assert (await there.next()).type == "custom"
-    finally:
-        running.cancel()
-        await asyncio.wait({running})

@@ -1,8 +1,6 @@
 """The pump: what batches get of the queue, and what wakes it."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -27,6 +25,7 @@ from tests.runtime.workshop import TIMEOUT_S, Workshop
 from tests.store.conftest import serving
 from tests.store.making import TENANT, a_finish, a_run, a_worker, an_append, claims
 from tests.store.making_batches import a_batch, chunk
+from tests.worker.running import running
 
 
 @pytest.fixture
@@ -53,17 +52,6 @@ async def park(shop: Workshop, claim: Claim) -> None:
     parked = Entry("run.waiting", 1, encode(RunWaiting("approval", ())).decode())
     change = Change("waiting", waiting_for="{}")
     await shop.store.append(an_append(claim, parked, change=change))
-
-
-@contextlib.asynccontextmanager
-async def running(pump: Pump) -> AsyncIterator[None]:
-    task = asyncio.create_task(pump.run())
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def test_items_become_runs_and_who_waits_is_told(shop: Workshop, pump: Pump) -> None:

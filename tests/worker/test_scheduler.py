@@ -1,8 +1,6 @@
 """The scheduler: lets schedules come when they are due, and tells whom that concerns."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -18,9 +16,10 @@ from milepost.store.runs import RunRow
 from milepost.store.schedules import ScheduleRow
 from milepost.worker import scheduler as scheduler_module
 from milepost.worker.scheduler import Scheduler
-from tests.runtime.workshop import TIMEOUT_S, Workshop
+from tests.runtime.workshop import Workshop
 from tests.store.making import TENANT, a_finish, a_run, a_worker, claims, events, queued
 from tests.store.making_schedules import HOUR_MS, NOWHERE, a_schedule, a_wish
+from tests.worker.running import running
 
 DAY_MS = 24 * HOUR_MS
 
@@ -62,17 +61,6 @@ async def first_event(shop: Workshop, run: RunRow) -> RunQueued:
 def counted(shop: Workshop, result: str) -> bool:
     line = f'milepost_schedules_came_total{{status="{result}"}} 1.0'
     return line in shop.ports.metrics.render({}).decode()
-
-
-@contextlib.asynccontextmanager
-async def running(scheduler: Scheduler) -> AsyncIterator[None]:
-    task = asyncio.create_task(scheduler.run())
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def test_what_is_due_becomes_a_run_and_whoever_takes_runs_is_told(

@@ -41,6 +41,7 @@ from milepost.worker.sweeper import Sweeper
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Workshop, of
 from tests.store.making import a_finish, a_run, held
 from tests.store.making_memories import a_fact, a_memory
+from tests.worker.running import running
 
 T = TypeVar("T")
 
@@ -449,17 +450,12 @@ async def test_two_scribes_have_a_run_read_once(shop: Workshop) -> None:
 
 async def test_the_bell_wakes_the_scribe(shop: Workshop) -> None:
     scribe = Scribe(shop.ports, queue_max=1_000, poll_s=3_600)
-    task = asyncio.create_task(scribe.run())
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            with shop.hub.bell(QUEUE_BELL) as queued:
-                run = await answered(shop)
-                while not await readers(shop, run):
-                    queued.clear()
-                    await queued.wait()
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    async with running(scribe):
+        with shop.hub.bell(QUEUE_BELL) as queued:
+            run = await answered(shop)
+            while not await readers(shop, run):
+                queued.clear()
+                await queued.wait()
 
 
 # --- What is not read ---
