@@ -21,6 +21,7 @@ _CURSOR = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _METADATA = re.compile(r"metadata\[([^\]\"]{1,64})\]")
 
 D = TypeVar("D", int, None)
+F = TypeVar("F", bool, None)
 T = TypeVar("T")
 
 
@@ -103,8 +104,8 @@ def integer(request: Request, name: str, default: D, *, low: int, high: int) -> 
     return int(text)
 
 
-def flag(request: Request, name: str, *, default: bool) -> bool:
-    """Return a query parameter that is true or false."""
+def flag(request: Request, name: str, *, default: F) -> bool | F:
+    """Return a query parameter that is true or false, or `default`."""
     text = request.query_params.get(name)
     if text is None:
         return default

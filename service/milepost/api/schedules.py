@@ -11,7 +11,7 @@ from milepost.api.acts import act_of
 from milepost.api.bodies import read_body
 from milepost.api.conditions import amend, etag, version_meant
 from milepost.api.new_schedules import ScheduleChange, ScheduleCreate, edited, schedule_of, timed
-from milepost.api.paging import allow, choice, json_response, listed, metadata, page, words
+from milepost.api.paging import allow, flag, json_response, listed, metadata, page, words
 from milepost.api.replays import asked, once
 from milepost.api.requests import caller
 from milepost.api.schedules_shown import show_schedule
@@ -21,8 +21,6 @@ from milepost.store import audit, schedules, sessions
 from milepost.store.audit import AuditRow
 from milepost.store.schedules import ScheduleFilter, ScheduleRow
 from milepost.store.work import Work
-
-ENABLED = {"true": True, "false": False}
 
 
 class Schedules:
@@ -65,7 +63,7 @@ class Schedules:
         allow(request, "limit", "after", "order", "enabled", "agent", "user", "metadata")
         principal = caller(request, "runs:read")
         wanted = ScheduleFilter(
-            enabled=ENABLED.get(choice(request, "enabled", tuple(ENABLED)) or ""),
+            enabled=flag(request, "enabled", default=None),
             agent=words(request, "agent"),
             user=words(request, "user"),
             metadata=metadata(request),

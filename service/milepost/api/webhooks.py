@@ -19,6 +19,7 @@ from milepost.api.conditions import amend, etag, require_tag, version_meant
 from milepost.api.paging import (
     allow,
     choice,
+    flag,
     json_response,
     listed,
     metadata,
@@ -136,8 +137,7 @@ class Webhooks:
         """List webhooks, the newest first."""
         allow(request, "limit", "after", "order", "enabled", "metadata")
         principal = caller(request, "admin")
-        enabled = choice(request, "enabled", ("true", "false"))
-        wanted = WebhookFilter(None if enabled is None else enabled == "true", metadata(request))
+        wanted = WebhookFilter(flag(request, "enabled", default=None), metadata(request))
         stretch = page(request)
         found = await self._ports.store.read(webhooks.search(principal.tenant, wanted, stretch))
         now = self._ports.clock()
