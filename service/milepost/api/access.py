@@ -48,7 +48,7 @@ class Principal:
     @property
     def may_act_for_others(self) -> bool:
         """Whether the caller may act for users whom the key does not stand for."""
-        return "users:act_as" in self.scopes or "admin" in self.scopes
+        return keys.may_act_for_others(self.scopes)
 
     def acting_as(self, user: str | None) -> str | None:
         """Return the user for whom this caller acts; raise if it may not act for `user`."""

@@ -1,6 +1,6 @@
 """API keys: only their hashes are stored."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import func, insert, select, update
@@ -143,6 +143,11 @@ def require_valid(tenant: str, maker: str) -> Work[None]:
         return
     if not (yield _IS_VALID(tenant=tenant, key_id=maker)):
         raise UnauthorizedError(f"the key {maker} is valid no longer", code="invalid_key")
+
+
+def may_act_for_others(scopes: Collection[str]) -> bool:
+    """Say whether who has these scopes may act for users whom the key does not stand for."""
+    return "users:act_as" in scopes or "admin" in scopes
 
 
 def exist() -> Work[bool]:

@@ -70,8 +70,8 @@ class ScheduleRow:
     @property
     def follows_session(self) -> bool:
         """Say whether its runs are for the user of their session, whoever that is."""
-        may_act_for_others = {"users:act_as", "admin"} & set(orjson.loads(self.scopes))
-        return self.user is None and self.session_id is not None and bool(may_act_for_others)
+        may_act_for_others = keys.may_act_for_others(orjson.loads(self.scopes))
+        return self.user is None and self.session_id is not None and may_act_for_others
 
     @property
     def timing(self) -> tuple[int, str, str]:
