@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from milepost.api.new_schedules import RUN_BYTES_MAX
 from milepost.runtime.timetable import Timetable
 from tests.api.making import a_schedule, an_agent, made, refusal
 from tests.api.serving import KeyedService
@@ -167,6 +168,22 @@ async def test_what_does_not_fit_is_named(
 
     assert refusal(answer) == (422, "invalid_request")
     assert [each["pointer"] for each in answer.json()["errors"]] == [pointer]
+
+
+async def test_what_it_runs_is_bounded_for_a_page_shows_a_hundred_of_them(
+    clerk: httpx2.AsyncClient,
+) -> None:
+    long = a_schedule(run={**RUN, "input": "x" * RUN_BYTES_MAX})
+    schedule = await made(clerk, "/v1/schedules", a_schedule(run={**RUN, "input": "x" * 200_000}))
+    path = f"/v1/schedules/{schedule['id']}"
+
+    for answer in (
+        await clerk.post("/v1/schedules", json=long),
+        await clerk.patch(path, json={"run": long["run"]}),
+    ):
+        assert refusal(answer) == (422, "invalid_request")
+        assert answer.json()["errors"][0]["pointer"] == "/run"
+    assert (await clerk.get(path)).json() == schedule
 
 
 async def test_what_it_names_has_to_be_there(clerk: httpx2.AsyncClient) -> None:

@@ -21,6 +21,7 @@ LATE_S_MAX = 31 * 86_400
 OWN_METADATA_MAX = 30
 """Two pairs less than a run has: the schedule's id and the time for which it came are added."""
 ADDED = ("schedule_id", "scheduled_for")
+RUN_BYTES_MAX = 262_144
 
 
 def _known_zone(timezone: str) -> str:
@@ -155,14 +156,23 @@ class _Asked:
 
 
 def _asked_of(principal: Principal, run: ScheduledRun) -> _Asked:
-    """Return what this caller wants to be run; raise if it may not act for the run's user."""
+    """Return what this caller wants to be run; raise if it may not act for the run's user.
+
+    There may be a thousand of them, and a page shows a hundred.
+    """
     user = principal.acting_as(run.user)
+    shown = orjson.dumps(_shown(run))
+    if len(shown) > RUN_BYTES_MAX:
+        raise InvalidError(
+            f"what a schedule runs has at most {RUN_BYTES_MAX} bytes as JSON, not {len(shown)}",
+            pointer="/run",
+        )
     # Which agent that is, is looked up whenever the schedule comes.
     queued = queued_event(run, AgentVersion("", run.agent, 0), user)
     return _Asked(
         agent=run.agent,
         user=user,
-        run=orjson.dumps(_shown(run)).decode(),
+        run=shown.decode(),
         queued_event=encode(replace(queued, input=messages_of(run.input))).decode(),
         scopes=orjson.dumps(sorted(principal.scopes)).decode(),
         made_by=principal.id,

@@ -68,7 +68,7 @@ class Scheduler:
     async def _come(self, due: Due) -> bool:
         """Let one come, whatever becomes of it; return whether there was room for it.
 
-        What it runs is read one by one: there may be a megabyte of it in each.
+        What it runs is read one by one: it may be long in each.
         """
         try:
             row = await self._ports.store.read(schedules.still_due(due))
