@@ -40,6 +40,18 @@ async def test_what_is_said_to_a_run_is_in_its_story_as_text(page: Page) -> None
     assert page.faults == []
 
 
+@pytest.mark.usefixtures("waiting")
+async def test_what_is_written_while_something_is_being_said_stays_in_the_field(page: Page) -> None:
+    await page.do(
+        f"{one(FIELD)}.value = 'First.'; {one('form.steer button')}.click();"
+        f" {one(FIELD)}.value = 'Second.'"
+    )
+
+    await page.until(f"{one('form.steer + p')}.textContent.startsWith('It was said')")
+
+    assert await page.do(f"{one(FIELD)}.value") == "Second."
+
+
 async def test_what_the_service_refuses_is_told_in_its_words_and_stays_in_the_field(
     service: Service, page: Page, waiting: str
 ) -> None:

@@ -16,9 +16,10 @@ export function steering(api, path, story) {
     button.disabled = true;
     put(done);
     put(failed);
+    const content = words.value;
     try {
-      await post({ content: words.value });
-      words.value = "";
+      await post({ content });
+      if (words.value === content) words.value = "";
       put(unheard);
       put(done, "It was said, and is read at the model's next step.");
     } catch (error) {
