@@ -1,12 +1,11 @@
 """The commands that talk to a server: what they show, and how they end."""
 
+import asyncio
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.cli.typed import FAILED, MISCONFIGURED, Said, command, environment, served, typed
+from tests.store.making_schedules import let_come
 
 MAIL = "Send an email to ann@example.com saying 你好"
 INTERRUPTED = 128 + signal.SIGINT
@@ -445,7 +445,7 @@ def test_a_schedule_whose_time_has_come_says_what_became_of_it(tmp_path: Path) -
         session = httpx2.post(f"{base_url}/v1/sessions", json={}).json()["id"]
         words = ("schedules", "create", "demo", "hello", "--cron", "0 0 1 1 *")
         made = json.loads(asked(base_url, tmp_path, *words, "--session", session).out)
-        have_it_come(tmp_path)
+        asyncio.run(let_come(f"sqlite:///{tmp_path}/.milepost/milepost.db"))
 
         last = what_became_of(base_url, tmp_path, made["id"])
         table = asked(base_url, tmp_path, "schedules", "list", "--agent", "demo", "--enabled").out
@@ -455,13 +455,6 @@ def test_a_schedule_whose_time_has_come_says_what_became_of_it(tmp_path: Path) -
     assert (last["result"], last["run_id"]) == ("started", run["id"])
     assert table.split()[-1] == "started"
     assert run["session_id"] == session
-
-
-def have_it_come(folder: Path) -> None:
-    """Have the time of every schedule come, as of a minute ago."""
-    with closing(sqlite3.connect(folder / ".milepost" / "milepost.db")) as connection:
-        connection.execute("UPDATE schedules SET next_ms = unixepoch() * 1000 - 60000")
-        connection.commit()
 
 
 def what_became_of(base_url: str, folder: Path, schedule: str) -> dict[str, Any]:
