@@ -118,6 +118,17 @@ def test_what_comes_every_hour_comes_in_both_hours_of_a_clock_set_back() -> None
     assert shown(found, BERLIN) == ["10-25 02:00 +0200", "10-25 02:00 +0100", "10-25 03:00 +0100"]
 
 
+@pytest.mark.parametrize(
+    ("cron", "first"), [("*/20 2 * * *", "03-30 02:00 +0200"), ("0 */2 * * *", "03-29 04:00 +0200")]
+)
+def test_what_comes_whenever_the_clock_shows_it_does_not_come_where_an_hour_is_left_out(
+    cron: str, first: str
+) -> None:
+    often = Timetable.of(cron, BERLIN)
+
+    assert shown(often.upcoming(ms("2026-03-29T00:30"), 1), BERLIN) == [first]
+
+
 def test_the_latest_time_is_the_last_of_those_that_were_missed() -> None:
     hourly = Timetable.of("0 * * * *", "UTC")
     due = ms("2099-05-04T03:00")
