@@ -1,5 +1,7 @@
 """The whole console in a real browser, against a real service."""
 
+import pytest
+
 from tests.api.asking import ARGUMENTS, DEMO, decide, ended, parked
 from tests.api.serving import KeyedService, Service
 from tests.console.browser import Page
@@ -141,3 +143,28 @@ async def test_the_reference_shows_every_operation(service: Service, page: Page)
     assert shown == len(promised)
     assert await page.do("getComputedStyle(document.body).display") == "grid"
     assert page.faults == []
+
+
+@pytest.mark.parametrize(
+    ("view", "chosen", "asked"),
+    [
+        ("runs", "completed", "status=completed&agent=a+b"),
+        ("approvals", "denied", "status=denied&agent=a+b"),
+        ("schedules", "false", "enabled=false&agent=a+b"),
+    ],
+)
+async def test_a_list_is_searched_by_its_form_and_the_address_says_by_what(
+    service: Service, page: Page, view: str, chosen: str, asked: str
+) -> None:
+    await page.open(f"{service.base_url}/#/{view}")
+    await page.until(one("form.filters"))
+
+    await page.do(
+        f"{one('[name=agent]')}.value = ' a b ';"
+        f" {one('form select')}.value = {chosen!r};"
+        f" {one('form select')}.dispatchEvent(new Event('change'))"
+    )
+
+    await page.until(f"location.hash === '#/{view}?{asked}'")
+    await page.until(f"{one('[name=agent]')}?.value === 'a b'")
+    assert await page.do(f"{one('form select')}.value") == chosen

@@ -1,7 +1,8 @@
 // The inbox, which fills by itself, and approvals that are over.
 
 import { card } from "./approval_card.js";
-import { choice, form, h, labelled, put } from "./dom.js";
+import { choice, h, put } from "./dom.js";
+import { byAgent, search } from "./list.js";
 import { address } from "./routes.js";
 
 const STATUSES = ["pending", "approved", "denied", "answered", "expired", "withdrawn",
@@ -13,7 +14,9 @@ export async function approvals(place, context) {
   const { status = "pending", agent = "" } = context.route.query;
   const cards = h("div", { class: "cards" });
   const below = h("p", { class: "pages", role: "status" });
-  put(place, h("h1", {}, "Approvals"), filters(status, agent), cards, below);
+  put(place, h("h1", {}, "Approvals"),
+    search("approvals", ["Status", choice(STATUSES, status, { name: "status" })], byAgent(agent)),
+    cards, below);
   const shown = status === "pending" ? inbox : listed;
   await shown({ cards, below, status, agent, ...context });
 }
@@ -66,15 +69,4 @@ async function listed({ cards, below, status, agent, api, route, signal }) {
     const older = address("approvals", null, { status, agent, after: page.next_cursor });
     put(below, h("a", { href: older }, "Older"));
   }
-}
-
-function filters(status, agent) {
-  const by = choice(STATUSES, status);
-  const whose = h("input", { value: agent, placeholder: "any agent" });
-  const look = () => {
-    location.hash = address("approvals", null, { status: by.value, agent: whose.value.trim() });
-  };
-  by.addEventListener("change", look);
-  return form(look, { class: "filters", role: "search" },
-    labelled("Status", by), labelled("Agent", whose), h("button", {}, "Search"));
 }

@@ -1,6 +1,7 @@
-// Lists that keep up by themselves, and leave alone what the reader is at.
+// Lists that are searched, keep up by themselves, and leave alone what the reader is at.
 
-import { h, put } from "./dom.js";
+import { form, h, labelled, put } from "./dom.js";
+import { address } from "./routes.js";
 
 const FRESH_MS = 5000;
 const REFUSALS = new Set([401, 403]);
@@ -11,6 +12,27 @@ export function table(names, rows, numbers = new Set()) {
   const heads = names.map((name) => (name
     ? h("th", { scope: "col", class: numbers.has(name) ? "number" : null }, name) : h("td")));
   return h("table", { class: "list" }, h("thead", {}, h("tr", {}, ...heads)), rows);
+}
+
+/**
+ * Return the form that a list is searched by, of these [words, control]; what a control is named is
+ * its place in the address.
+ */
+export function search(view, ...fields) {
+  const look = () => {
+    const said = fields.map(([, control]) => [control.name, control.value.trim()]);
+    location.hash = address(view, null, Object.fromEntries(said));
+  };
+  for (const [, control] of fields) {
+    if (control.matches("select")) control.addEventListener("change", look);
+  }
+  return form(look, { class: "filters", role: "search" },
+    ...fields.map(([words, control]) => labelled(words, control)), h("button", {}, "Search"));
+}
+
+/** Return the control for the agent that is searched for. */
+export function byAgent(agent) {
+  return ["Agent", h("input", { name: "agent", value: agent, placeholder: "any agent" })];
 }
 
 /** `load()` anew until the reader leaves; where that fails, `place` says so. */

@@ -1,7 +1,7 @@
 // The list of runs.
 
-import { badge, choice, form, h, labelled, put } from "./dom.js";
-import { keepFresh, pages, renew, table } from "./list.js";
+import { badge, choice, h, put } from "./dom.js";
+import { byAgent, keepFresh, pages, renew, search, table } from "./list.js";
 import { address } from "./routes.js";
 import { distance, duration, moment, money } from "./shown.js";
 
@@ -30,18 +30,10 @@ export async function runs(place, { api, route, signal, fail }) {
 }
 
 function filters(status, agent, session) {
-  const by = choice([["", "any status"], ...STATUSES], status, { name: "status" });
-  const whose = h("input", { name: "agent", value: agent, placeholder: "any agent" });
   const where = h("input", { name: "session_id", value: session, placeholder: "any session" });
-  const look = () => {
-    location.hash = address("runs", null, {
-      status: by.value, agent: whose.value.trim(), session_id: where.value.trim(),
-    });
-  };
-  by.addEventListener("change", look);
-  return form(look, { class: "filters", role: "search" },
-    labelled("Status", by), labelled("Agent", whose), labelled("Session", where),
-    h("button", {}, "Search"));
+  return search("runs",
+    ["Status", choice([["", "any status"], ...STATUSES], status, { name: "status" })],
+    byAgent(agent), ["Session", where]);
 }
 
 function shown(run) {

@@ -1,8 +1,8 @@
 // The list of schedules: when each comes, what became of the last time, and a way to pause it.
 
 import { inTurn } from "./api.js";
-import { badge, choice, form, h, labelled, put, trouble } from "./dom.js";
-import { keepFresh, pages, renew, table } from "./list.js";
+import { badge, choice, h, put, trouble } from "./dom.js";
+import { byAgent, keepFresh, pages, renew, search, table } from "./list.js";
 import { address } from "./routes.js";
 import { distance, moment, plain } from "./shown.js";
 
@@ -17,7 +17,9 @@ export async function schedules(place, { api, route, signal, fail }) {
   const rows = h("tbody");
   const next = h("p", { class: "pages" });
   const told = h("div", { class: "told", role: "status" });
-  put(place, h("h1", {}, "Schedules"), filters(enabled, agent), table(NAMES, rows), next, told);
+  put(place, h("h1", {}, "Schedules"),
+    search("schedules", ["State", choice(STATES, enabled, { name: "enabled" })], byAgent(agent)),
+    table(NAMES, rows), next, told);
   const changing = new Set();
   // What is listed behind a change is asked for behind it, too.
   const load = inTurn(async () => {
@@ -44,17 +46,6 @@ export async function schedules(place, { api, route, signal, fail }) {
     changing.delete(schedule.id);
     await load().catch(fail);
   }
-}
-
-function filters(enabled, agent) {
-  const by = choice(STATES, enabled);
-  const whose = h("input", { value: agent, placeholder: "any agent" });
-  const look = () => {
-    location.hash = address("schedules", null, { enabled: by.value, agent: whose.value.trim() });
-  };
-  by.addEventListener("change", look);
-  return form(look, { class: "filters", role: "search" },
-    labelled("State", by), labelled("Agent", whose), h("button", {}, "Search"));
 }
 
 function shown(schedule) {
