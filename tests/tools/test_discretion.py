@@ -137,6 +137,26 @@ async def test_progress_events_and_log_lines_hide_it(
     assert VALUE not in str(lines)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_cannot_be_told_what_was_held_back_has_the_call_fail_and_nothing_else(
+    fails: bool, context: ToolContext
+) -> None:
+    @tool
+    def speak(token: Token, context: ToolContext) -> None:
+        """Speak."""
+        context.progress(token[:5])
+        if fails:
+            raise ValueError(token)
+
+    def hear(text: object) -> None:
+        raise OSError(f"nobody hears {text}")
+
+    outcome = await outcome_of(speak, context, hear)
+
+    assert outcome.error is not None
+    assert outcome.error.message == f"speak failed: OSError: nobody hears {VALUE[:5]}"
+
+
 async def test_what_it_emits_that_is_no_json_is_refused_as_ever(context: ToolContext) -> None:
     @tool
     def speak(token: Token, context: ToolContext) -> None:

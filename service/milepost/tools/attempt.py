@@ -98,18 +98,11 @@ class Attempt:
         `on_end` is called last of all, a turn of the loop before a task tells that it is done.
         """
         try:
-            if self._tool.is_given:
-                if self._tool.signature.secrets:
-                    await self._reveal()
-                self._values.update(await self._tool.injection.values(self._context))
-            if self._tool.isolation:
-                return await self._in_process()
-            if self._tool.in_thread:
-                return await self._in_thread()
-            outcome = self._run()
-            if inspect.iscoroutine(outcome):
-                outcome = await outcome
-            return await self.finish(outcome)
+            try:
+                return await self._made()
+            finally:
+                if self._discretion:
+                    self._discretion.end()
         except BaseException as raised:
             error = raised.error if isinstance(raised, _RaisedInThread) else raised
             if error is self._refused:
@@ -118,8 +111,6 @@ class Attempt:
                 raise
             raise self._failure(error) from self._cause(error)
         finally:
-            if self._discretion:
-                self._discretion.end()
             on_end()
 
     def entrust(self, secrets: Mapping[str, str]) -> Discretion:
@@ -153,6 +144,20 @@ class Attempt:
         else:
             message = f"{late} and was cancelled; it may have acted before"
         return ToolError(message, code="tool_timeout", retryable=not self._began)
+
+    async def _made(self) -> Json:
+        if self._tool.is_given:
+            if self._tool.signature.secrets:
+                await self._reveal()
+            self._values.update(await self._tool.injection.values(self._context))
+        if self._tool.isolation:
+            return await self._in_process()
+        if self._tool.in_thread:
+            return await self._in_thread()
+        outcome = self._run()
+        if inspect.iscoroutine(outcome):
+            outcome = await outcome
+        return await self.finish(outcome)
 
     async def _reveal(self) -> None:
         try:
