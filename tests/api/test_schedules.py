@@ -9,9 +9,10 @@ import httpx2
 import pytest
 
 from milepost.api.new_schedules import RUN_BYTES_MAX
+from milepost.live.hub import SCHEDULES_BELL
 from milepost.runtime.timetable import Timetable
 from tests.api.making import a_schedule, an_agent, made, refusal
-from tests.api.serving import KeyedService
+from tests.api.serving import KeyedService, Service
 from tests.store.making_schedules import NOWHERE, let_come, let_sink
 
 RUN: dict[str, Any] = {"agent": "clerk", "input": "What is 2 + 3?"}
@@ -210,6 +211,18 @@ async def test_schedules_are_listed_by_what_is_known_of_them(clerk: httpx2.Async
     assert await ids("?enabled=false") == await ids("?user=ann") == [second["id"]]
     assert await ids("?agent=clerk&order=asc") == [first["id"], second["id"]]
     assert refusal(await clerk.get("/v1/schedules?enabled=maybe")) == (400, "bad_query")
+
+
+async def test_the_scheduler_is_told_of_one_that_is_new_or_changed(
+    service: Service, clerk: httpx2.AsyncClient
+) -> None:
+    with service.app._parts.ports.hub.bell(SCHEDULES_BELL) as rung:
+        schedule = await made(clerk, "/v1/schedules", a_schedule())
+        assert rung.is_set()
+
+        rung.clear()
+        await clerk.patch(f"/v1/schedules/{schedule['id']}", json={"timezone": "Asia/Kolkata"})
+        assert rung.is_set()
 
 
 async def test_a_disabled_schedule_has_no_times(clerk: httpx2.AsyncClient) -> None:

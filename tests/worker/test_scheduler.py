@@ -193,6 +193,18 @@ async def test_one_that_cannot_come_now_leaves_the_others_for_the_next_look(
     assert all([(await found(shop, row)).last for row in rows])
 
 
+async def test_where_there_is_no_room_no_other_is_tried(
+    shop: Workshop, caplog: pytest.LogCaptureFixture
+) -> None:
+    await queued(shop.store, a_run())
+    for _ in range(3):
+        await kept(shop)
+
+    await Scheduler(shop.ports, queue_max=1).tend()
+
+    assert caplog.text.count("what is due waits") == 1
+
+
 async def test_one_that_fails_keeps_none_of_the_others_from_their_time(
     shop: Workshop, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
