@@ -35,7 +35,7 @@ T = TypeVar("T")
 REFUSALS = frozenset(
     {
         "approval_decided", "approval_expired", "approval_withdrawn", "digest_mismatch",
-        "not_waiting_for_operator", "run_over",
+        "not_waiting_for_operator", "run_over", "schedule_not_found",
     }
 )  # fmt: skip
 PATIENCE_S = 4.0
@@ -85,22 +85,23 @@ class Clients:
     def start(self) -> None:
         """Begin to ask."""
         for wish in self.wishes:
-            self._begin(self._want, wish)
+            self.begin(self._want, wish)
 
     def hear(self, kind: str, run_id: str, said: dict[str, Any]) -> None:
         """React to an event that has become known."""
         if kind == "approval.requested":
-            self._begin(self._answer, run_id, said)
+            self.begin(self._answer, run_id, said)
         elif kind == "run.waiting" and said["for"] == "operator":
-            self._begin(self._retry, run_id)
+            self.begin(self._retry, run_id)
 
     def lose_patience(self, worker: str) -> None:
         """Want what a worker has in hand to stop."""
         for run in list(self._world.watch.runs.values()):
             if run.owner == worker and run.status == "running":
-                self._begin(self._cancel, run.id, None)
+                self.begin(self._cancel, run.id, None)
 
-    def _begin(self, act: Callable[..., Awaitable[None]], *about: object) -> None:
+    def begin(self, act: Callable[..., Awaitable[None]], *about: object) -> None:
+        """Have somebody do something; all is not over until they have."""
         self.busy += 1
         self._world.loop.spawn(self._world.clients, self._act(act, about))
 
@@ -126,7 +127,7 @@ class Clients:
             wish.is_settled.set()
         if wish.made:
             for number, after_s in enumerate(wish.says_after_s):
-                self._begin(self._say, wish, f"{wish.plan.number}{number}", after_s)
+                self.begin(self._say, wish, f"{wish.plan.number}{number}", after_s)
         if wish.made and wish.cancel_after_s is not None:
             await asyncio.sleep(wish.cancel_after_s)
             run_id = wish.made[0][0]
@@ -151,20 +152,20 @@ class Clients:
                 host.hub.ring(QUEUE_BELL)
             return new.id, new.session_id
 
-        made = await self._ask(create, is_repeatable=wish.key is not None)
+        made = await self.ask(create, is_repeatable=wish.key is not None)
         self._world.tell("made", wish.plan.said, made)
         if made is not None:
             wish.made.append(made)
 
     async def _cancel(self, run_id: str, key: str | None) -> None:
         async def cancel(host: "Host") -> bool:
-            asked = self._asked(host, f"POST /v1/runs/{run_id}/cancel", key, run_id)
+            asked = self.asked(host, f"POST /v1/runs/{run_id}/cancel", key, run_id)
             return await cancel_run(
                 host.ports, Cancellation(TENANT, run_id, "ann", "a change of mind", asked)
             )
 
         was_over = self._world.watch.runs[run_id].is_over
-        replayed = await self._ask(cancel, is_repeatable=True)
+        replayed = await self.ask(cancel, is_repeatable=True)
         self._world.tell("cancelled", run_id, replayed)
         if replayed is not None and not was_over:
             self.cancelled.append(run_id)
@@ -178,7 +179,7 @@ class Clients:
 
         async def say(host: "Host") -> str:
             message_id, now = host.new_id("ste"), host.now_ms()
-            asked = self._asked(host, f"POST /v1/runs/{run_id}/messages", key, message_id)
+            asked = self.asked(host, f"POST /v1/runs/{run_id}/messages", key, message_id)
             letter = letter_of(said, message_id, "ann")
             effect = _brought(TENANT, run_id, message_id, letter, now)
             made = await host.store.write(once(asked, effect, _the_same))
@@ -187,7 +188,7 @@ class Clients:
             return made.resource
 
         twice = key is not None and self._random.random() < 0.3
-        asking = (self._ask(say, is_repeatable=key is not None) for _ in range(1 + twice))
+        asking = (self.ask(say, is_repeatable=key is not None) for _ in range(1 + twice))
         for message_id in await asyncio.gather(*asking):
             self._world.tell("said", run_id, said.content, message_id)
             if message_id is not None:
@@ -206,7 +207,7 @@ class Clients:
             host.hub.ring(inbox_bell(run_id))
             return made.replayed
 
-        self._world.tell("retried", run_id, await self._ask(retry, is_repeatable=True))
+        self._world.tell("retried", run_id, await self.ask(retry, is_repeatable=True))
 
     # --- Answering questions ---
 
@@ -223,7 +224,7 @@ class Clients:
             after_s = self._minds.setdefault(run_id, self._random.random() ** 2 * 3)
             await asyncio.sleep(after_s + self._random.random() ** 2 * 0.02)
             if self._random.random() < 0.1:
-                self._begin(self._cancel, run_id, None)
+                self.begin(self._cancel, run_id, None)
         people = 2 if self._random.random() < 0.4 else 1
         await asyncio.gather(*(self._decide(asked) for _ in range(people)))
 
@@ -236,12 +237,12 @@ class Clients:
 
         async def decide(host: "Host") -> str:
             path = f"POST /v1/approvals/{approval_id}/decision"
-            wish = self._asked(host, path, key, approval_id)
+            wish = self.asked(host, path, key, approval_id)
             made = await host.deciding.decide(who, approval_id, body, wish, UNKNOWN_ORIGIN)
             return made.resource.approval.status
 
         for _ in range(1 + (self._random.random() < 0.2)):
-            status = await self._ask(decide, is_repeatable=True)
+            status = await self.ask(decide, is_repeatable=True)
             self._world.tell("decided", who.name, approval_id, decision, edit, status)
             if status is not None:
                 self.answers.append(Answered(approval_id, decision))
@@ -256,12 +257,13 @@ class Clients:
 
     # --- Asking a host ---
 
-    def _asked(self, host: "Host", scope: str, key: str | None, resource: str) -> Asked | None:
+    def asked(self, host: "Host", scope: str, key: str | None, resource: str) -> Asked | None:
+        """Return what a request with this key asks for, None without one."""
         if key is None:
             return None
         return Asked(TENANT, Request(scope, key, "same"), resource, host.now_ms())
 
-    async def _ask(self, act: "Callable[[Host], Awaitable[T]]", *, is_repeatable: bool) -> T | None:
+    async def ask(self, act: "Callable[[Host], Awaitable[T]]", *, is_repeatable: bool) -> T | None:
         """Ask some host, and another one if there is no answer; None if all said no."""
         for _ in range(TRIES_MAX):
             up = [host for host in self._world.hosts if host.is_up]

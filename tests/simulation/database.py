@@ -45,6 +45,13 @@ END;
 CREATE TEMP TRIGGER seen_letter AFTER INSERT ON main.inbox BEGIN
   SELECT saw('letter', new.run_id, new.seq, new.kind, new.data, NULL, NULL);
 END;
+CREATE TEMP TRIGGER seen_schedule AFTER INSERT ON main.schedules BEGIN
+  SELECT saw('schedule', new.id, NULL, new.next_ms, NULL, new.version, NULL);
+END;
+CREATE TEMP TRIGGER seen_time AFTER UPDATE ON main.schedules BEGIN
+  SELECT saw('schedule', new.id, old.next_ms, new.next_ms, old.version, new.version,
+    CASE WHEN new.last IS NOT old.last THEN new.last END);
+END;
 CREATE TEMP TRIGGER seen_worker AFTER UPDATE ON main.workers WHEN old.dead IS NOT new.dead BEGIN
   SELECT saw('worker', new.id, old.dead, new.dead, NULL, NULL, NULL);
 END;

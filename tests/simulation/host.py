@@ -23,6 +23,7 @@ from milepost.store.blobs import DirectoryBlobs
 from milepost.store.store import Store
 from milepost.telemetry.logs import logger
 from milepost.tools import Absent, Found, Invoker, Registry, ToolContext, ToolThreads, Unknown
+from milepost.worker.scheduler import Scheduler
 from milepost.worker.sweeper import Sweeper
 from milepost.worker.turns import take_turn
 from milepost.worker.worker import Worker
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SLOTS = 3
+QUEUE_MAX = 100
 POLL_S = 1.0
 AGAIN_S = 0.3
 
@@ -58,6 +60,9 @@ class _Uncounted:
         """Count nothing."""
 
     def observe_ending(self, *_: object) -> None:
+        """Count nothing."""
+
+    def count_schedule(self, *_: object) -> None:
         """Count nothing."""
 
 
@@ -84,7 +89,7 @@ class Host:
         self.is_draining = False
         self.waiting: set[asyncio.Future[Any]] = set()
         self.engine = SimulatedEngine(world.database, world.loop, world.weather, self.main)
-        self.store = Store(self.engine, queue_max=100)
+        self.store = Store(self.engine, queue_max=QUEUE_MAX)
         self.hub = Hub()
         self.hub.link = Wire(self)
         self.ports = Ports(
@@ -105,6 +110,8 @@ class Host:
         loop = self.world.loop
         loop.spawn(self.main, self.store.run())
         loop.spawn(self.main, self._work())
+        if self.world.has_schedules:
+            loop.spawn(self.main, Scheduler(self.ports, queue_max=QUEUE_MAX, poll_s=POLL_S).run())
 
     def drain(self) -> None:
         """Hand everything back, and end."""

@@ -76,6 +76,7 @@ def verdict(world: "World", clients: "Clients") -> str | None:
             _letters,
             _said,
             _wishes,
+            _times,
             _turns,
             _executions,
         )
@@ -260,6 +261,20 @@ def _wishes(_: "World", clients: "Clients", logs: dict[str, Log]) -> Iterator[st
             yield f"{wish.plan.said} was made {len(there)} times: {there}"
         if {run_id for run_id, _ in wish.made} - set(there):
             yield f"{wish.plan.said} was said to be {wish.made}, and is {there}"
+
+
+def _times(world: "World", _: "Clients", __: dict[str, Log]) -> Iterator[str]:
+    """A schedule has made the runs that its times are told to have begun, each once."""
+    begun = sorted(came["run_id"] for came in world.watch.times.came.values() if came["run_id"])
+    made = [
+        run_id
+        for (run_id,) in world.database.rows(
+            "SELECT id FROM runs WHERE metadata LIKE '%schedule_id%' AND parent_run_id IS NULL"
+            " ORDER BY id"
+        )
+    ]
+    if made != begun:
+        yield f"schedules have made {made}, and are told to have begun {begun}"
 
 
 def _turns(world: "World", _: "Clients", __: dict[str, Log]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from milepost.store import (
     new_runs,
     queue,
     runs,
+    schedules,
     store,
 )
 from milepost.store.approvals import ApprovalRow, Decision
@@ -33,6 +34,7 @@ from milepost.store.idempotency import Asked
 from milepost.store.new_runs import Created
 from milepost.store.records import Append, Claim, NewRun
 from milepost.store.work import Statement, Work
+from milepost.worker import scheduler
 from milepost.worker.lease import LeaseThread
 from milepost.worker.worker import Worker
 
@@ -358,6 +360,57 @@ def key_beside_its_effect() -> AbstractContextManager[object]:
     return replaced((store.Store, "create", create))
 
 
+# --- Schedules ---
+
+_WHERE_IT_STANDS = " AND schedules.next_ms = :due_ms"
+_AS_IT_IS = " AND schedules.version = :version"
+
+
+def time_that_comes_wherever_it_stands() -> AbstractContextManager[object]:
+    """Whoever has seen that a schedule is due lets it come, whatever others did meanwhile."""
+    guards = (_WHERE_IT_STANDS, ""), (_AS_IT_IS, "")
+    return replaced((schedules, "_MOVE_ON", Rewritten(schedules._MOVE_ON, *guards)))
+
+
+def time_that_comes_as_it_was() -> AbstractContextManager[object]:
+    """A schedule comes as it was when somebody saw that it is due."""
+    return replaced((schedules, "_MOVE_ON", Rewritten(schedules._MOVE_ON, (_AS_IT_IS, ""))))
+
+
+def change_that_sets_a_time_back() -> AbstractContextManager[object]:
+    """Whoever changes a schedule has it stand where they saw it stand."""
+    kept = ("CASE WHEN (:retimed = :param_1) THEN :next_ms ELSE schedules.next_ms END", ":next_ms")
+    return replaced((schedules, "_CHANGE", Rewritten(schedules._CHANGE, kept)))
+
+
+def run_beside_its_time() -> AbstractContextManager[object]:
+    """A schedule is moved on in one transaction, and its run is made in the next."""
+    tells = scheduler.Scheduler._tell
+
+    class Later:
+        @staticmethod
+        def create(batch: Sequence[NewRun], *, queue_max: int) -> Work[list[Any]]:
+            assert queue_max
+            yield from ()
+            return [None for _ in batch]
+
+    def tell(self: scheduler.Scheduler, occasion: schedules.Occasion, came: schedules.Came) -> None:
+        tells(self, occasion, came)
+        if came.run:
+            self.making = asyncio.create_task(self._ports.store.create(came.run))  # type: ignore[attr-defined]
+
+    return replaced((schedules, "new_runs", Later), (scheduler.Scheduler, "_tell", tell))
+
+
+def times_by_bells_alone() -> AbstractContextManager[object]:
+    """A schedule comes where somebody has just rung for it, and else is not looked for."""
+
+    async def rest(rung: asyncio.Event, _: float) -> None:
+        await rung.wait()
+
+    return replaced((scheduler, "rest", rest))
+
+
 def _hosts_with(kind: type[store.Store]) -> list[tuple[object, str, object]]:
     from tests.simulation import host  # noqa: PLC0415 - what a host is made of is looked up there
 
@@ -367,32 +420,37 @@ def _hosts_with(kind: type[store.Store]) -> list[tuple[object, str, object]]:
 MUTANTS = [
     Mutant(broken.__name__, broken, seen_at)
     for broken, seen_at in (
-        (unfenced_append_behind_a_late_head, 265),
-        (unfenced_end, 840),
-        (end_that_overlooks_what_came, 165),
-        (ambiguous_commit_taken_for_a_failure, 88),
-        (ambiguous_commit_taken_for_a_success, 1),
-        (sweep_of_the_living, 2),
+        (unfenced_append_behind_a_late_head, 581),
+        (unfenced_end, 385),
+        (end_that_overlooks_what_came, 6),
+        (ambiguous_commit_taken_for_a_failure, 29),
+        (ambiguous_commit_taken_for_a_success, 6),
+        (sweep_of_the_living, 0),
         (claim_of_what_others_hold, 0),
-        (lease_that_never_lapses_here, 22),
-        (dead_worker_renewed, 7),
-        (strays_left_where_they_are, 300),
-        (hints_alone, 6),
-        (wake_of_what_is_driven, 2),
-        (letter_missed_by_who_lets_go, 103),
-        (letters_consumed_unread, 2),
-        (letter_to_a_run_that_is_over, 7),
-        (letters_read_backwards, 17),
-        (answer_that_waits_for_no_word, 7),
-        (decision_without_compare_and_set, 2),
-        (expiry_without_compare_and_set, 7),
-        (edit_that_is_not_told, 14),
-        (once_made_again, 73),
+        (lease_that_never_lapses_here, 19),
+        (dead_worker_renewed, 2),
+        (strays_left_where_they_are, 193),
+        (hints_alone, 56),
+        (wake_of_what_is_driven, 0),
+        (letter_missed_by_who_lets_go, 89),
+        (letters_consumed_unread, 28),
+        (letter_to_a_run_that_is_over, 5),
+        (letters_read_backwards, 1),
+        (answer_that_waits_for_no_word, 20),
+        (decision_without_compare_and_set, 3),
+        (expiry_without_compare_and_set, 2),
+        (edit_that_is_not_told, 6),
+        (once_made_again, 56),
         (call_made_before_the_log_says_so, 0),
-        (turn_that_never_comes, 23),
-        (turn_of_the_last, 46),
-        (turn_of_all, 46),
-        (turn_though_another_is_active, 21),
-        (key_beside_its_effect, 3),
+        (turn_that_never_comes, 3),
+        (turn_of_the_last, 6),
+        (turn_of_all, 6),
+        (turn_though_another_is_active, 16),
+        (key_beside_its_effect, 0),
+        (time_that_comes_wherever_it_stands, 2),
+        (time_that_comes_as_it_was, 640),
+        (change_that_sets_a_time_back, 181),
+        (run_beside_its_time, 2),
+        (times_by_bells_alone, 2),
     )
 ]

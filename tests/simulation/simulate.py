@@ -9,6 +9,7 @@ from milepost.store.schema import ENDED
 from tests.simulation.clients import Clients
 from tests.simulation.database import database
 from tests.simulation.invariants import verdict
+from tests.simulation.schedules import Planners, routines
 from tests.simulation.wishes import wishes
 from tests.simulation.world import Outcome, World
 
@@ -41,6 +42,8 @@ def simulate(seed: int) -> Outcome:
 
 def _begin(world: World) -> Clients:
     clients = Clients(world, wishes(world, world.storm.ends_s))
+    planned = routines(world, clients.wishes)
+    world.has_schedules = bool(planned)
     for _ in range(world.random.choice(HOSTS)):
         world.open_host()
     world.storm.start()
@@ -48,6 +51,7 @@ def _begin(world: World) -> Clients:
     world.on_stall = clients.lose_patience
     world.is_wanted = lambda: clients.busy
     clients.start()
+    Planners(world, clients, planned).start()
     outside = world.loop.context_of(world.loop.world)
     world.loop.call_at(world.storm.ends_s, _clear, world, context=outside)
     world.loop.call_at(LASTS_S, _give_up, world, clients, context=outside)
@@ -90,7 +94,7 @@ class _Alarm(logging.Handler):
             self._world.violate(f"logged: {record.getMessage()}")
 
 
-_LOGGERS = [logging.getLogger(f"milepost.{name}") for name in ("worker", "sweeper")]
+_LOGGERS = [logging.getLogger(f"milepost.{name}") for name in ("worker", "sweeper", "schedules")]
 _QUIET = logging.getLogger("milepost")
 
 

@@ -14,6 +14,7 @@ from milepost.store.schema import ACTIVE, ENDED
 from milepost.tools import Absent, Found, ToolContext, Unknown
 from tests.simulation.agents import GATED
 from tests.simulation.database import CLAIMS, Sight
+from tests.simulation.times import Times
 
 if TYPE_CHECKING:
     from tests.simulation.host import Host
@@ -65,6 +66,7 @@ class Watch:
         self.dead: set[str] = set()
         self.hosts: dict[str, str] = {}
         self._arrivals = 0
+        self.times = Times(world, self)
         self.on_news: Callable[[str, str, dict[str, Any]], None] = lambda *_: None
 
     # --- What has become durable ---
@@ -81,24 +83,27 @@ class Watch:
                     self._saw_approval(*rest)
                 case "letter":
                     self._saw_letter(*rest)
+                case "schedule":
+                    self.times.saw(*rest)
                 case _:
                     self._saw_worker(*rest)
         for session_id in dict.fromkeys(rest[2] for rest in sights if rest[0] == "run"):
             active = [seen.id for seen in self.sessions[session_id] if seen.status in ACTIVE]
-            self._require(len(active) <= 1, f"{session_id} has {active} active at once")
+            self.require(len(active) <= 1, f"{session_id} has {active} active at once")
+        self.times.require_all_told()
 
     def _saw_event(self, run_id: str, seq: int, epoch: int, _: str, kind: str, said: str) -> None:
         run = self.runs[run_id]
         self._world.tell("event", run_id, seq, epoch, kind)
-        self._require(seq == run.last + 1, f"{run_id}: event {seq} stands behind {run.last}")
-        self._require(not run.is_over, f"{run_id}: {kind} is behind the run's end")
-        self._require(
+        self.require(seq == run.last + 1, f"{run_id}: event {seq} stands behind {run.last}")
+        self.require(not run.is_over, f"{run_id}: {kind} is behind the run's end")
+        self.require(
             epoch == run.epoch, f"{run_id}: {kind} of epoch {epoch} was written under {run.epoch}"
         )
         run.last = seq
         run.is_over = kind in TERMINAL
         if kind in CLAIMS:
-            self._require(epoch > run.claimed_epoch, f"{run_id}: epoch {epoch} was claimed twice")
+            self.require(epoch > run.claimed_epoch, f"{run_id}: epoch {epoch} was claimed twice")
             run.claimed_epoch = epoch
             self.counted["claims"] += 1
             self._world.storm.take_over(self.hosts.get(run.held_by, ""))
@@ -128,16 +133,16 @@ class Watch:
             return
         run = self.runs[run_id]
         moved = f"{run_id}: from {old} of {run.owner} under {run.epoch} to {new}"
-        self._require(new in _MOVES[old], f"{moved} of {owner}")
-        self._require(epoch >= run.epoch, f"{moved}, and epoch {epoch}")
+        self.require(new in _MOVES[old], f"{moved} of {owner}")
+        self.require(epoch >= run.epoch, f"{moved}, and epoch {epoch}")
         if new == "running":
-            self._require(epoch == run.epoch + 1, f"{moved}, and epoch {epoch}")
+            self.require(epoch == run.epoch + 1, f"{moved}, and epoch {epoch}")
         if (old, new) == ("blocked", "queued"):
             self._require_next(run)
         if old == "scheduled":
             self._arrive(run)
         if old == "running" and new == "queued":
-            self._require(
+            self.require(
                 run.owner in self.dead or self.hosts.get(run.owner or "") == self._writer,
                 f"{moved} by {self._writer}, though its worker lives",
             )
@@ -155,14 +160,14 @@ class Watch:
             for other in self.sessions[run.session_id]
             if other.status == "blocked" and other.arrival < run.arrival
         ]
-        self._require(not before, f"{run.id} has its turn before {before}")
+        self.require(not before, f"{run.id} has its turn before {before}")
 
     def _saw_approval(
         self, approval_id: str, run_id: str, old: str | None, new: str, decision: str | None, _: str
     ) -> None:
         self._world.tell("approval", approval_id, run_id, old, new, decision)
         if old is not None:
-            self._require(
+            self.require(
                 self.approvals[approval_id] == "pending",
                 f"{approval_id} was {self.approvals[approval_id]}, and became {new}",
             )
@@ -174,7 +179,7 @@ class Watch:
 
     def _saw_worker(self, worker: str, was_dead: int, is_dead: int, *_: object) -> None:
         self._world.tell("worker", worker, "dead" if is_dead else "revived")
-        self._require(not was_dead, f"{worker} was declared dead, and lives again")
+        self.require(not was_dead, f"{worker} was declared dead, and lives again")
         self.dead.add(worker)
 
     # --- What is done in the world ---
@@ -186,7 +191,7 @@ class Watch:
         self.counted["messages read by models"] += len(asides)
         came = [said["content"] for _, kind, said in self.letters if kind == STEER_LETTER]
         read = [came.index(aside) for aside in asides]
-        self._require(
+        self.require(
             all(before < after for before, after in pairwise(read)),
             f"the model of plan {plan} reads {asides}, and said was {came}",
         )
@@ -199,17 +204,17 @@ class Watch:
         self.counted[f"{tool} calls"] += 1
         self._require_lease(host.worker_id, what)
         run = self.runs[run_id]
-        self._require(
+        self.require(
             run.is_over or (run.status, run.owner) == ("running", host.worker_id),
             f"{what} was started, and the run is {run.status} of {run.owner}",
         )
-        self._require(
+        self.require(
             run.attempts[call_id] >= context.attempt, f"{what} was started before the log said so"
         )
         again = [each for each in self.executions if each[:2] == (run_id, call_id)]
         if tool in {"pay", "wire"}:
             allowed = self._not_happened(run_id, call_id)
-            self._require(len(again) <= allowed, f"{what} was attempted {len(again) + 1} times")
+            self.require(len(again) <= allowed, f"{what} was attempted {len(again) + 1} times")
         if tool in GATED:
             self._require_approved(context, number, what)
         self.executions.append((run_id, call_id, tool, number))
@@ -230,7 +235,7 @@ class Watch:
         rows = self._world.database.rows("SELECT dead, until_ms FROM workers WHERE id = ?", worker)
         ((dead, until_ms),) = rows
         left_ms = until_ms - self._world.now_ms()
-        self._require(
+        self.require(
             not dead and left_ms > 0,
             f"{what} was started {-left_ms:.0f} ms after the lease had lapsed (dead: {dead})",
         )
@@ -243,7 +248,7 @@ class Watch:
             context.run_id,
             context.call_id,
         )
-        self._require(
+        self.require(
             ("approved", digest) in given, f"{what} was started, and its approvals are {given}"
         )
 
@@ -260,6 +265,7 @@ class Watch:
     def _writer(self) -> str:
         return self._world.database.writer
 
-    def _require(self, holds: bool, otherwise: str) -> None:
+    def require(self, holds: bool, otherwise: str) -> None:
+        """End the simulation unless this holds."""
         if not holds:
             self._world.violate(otherwise)

@@ -17,7 +17,7 @@ def wishes(world: "World", within_s: float) -> list[Wish]:
     random = world.random
     wanted: list[Wish] = []
     for number in range(random.choice((1, 1, 2, 2, 3))):
-        plan = _plan(world, number)
+        plan = plan_of(random, world.plans, number)
         world.plans[number] = plan
         behind = wanted[-1] if wanted and random.random() < 0.5 else None
         wanted.append(_wish(random, plan, behind, within_s))
@@ -45,8 +45,8 @@ def _moments(random: Random) -> tuple[float, ...]:
     return tuple(sorted(moments))
 
 
-def _plan(world: "World", number: int) -> Plan:
-    random = world.random
+def plan_of(random: Random, plans: dict[int, Plan], number: int) -> Plan:
+    """Return what a run is to do, and put what its child is to do among the plans."""
     agent = random.choice((CLERK, CLERK, CLERK, ONE_BY_ONE, PARENT))
     steps = tuple(
         tuple(_wanted(random, f"{number}{step}{call}") for call in range(random.choice((1, 1, 2))))
@@ -54,7 +54,7 @@ def _plan(world: "World", number: int) -> Plan:
     )
     if agent is PARENT:
         child = CHILD_PLANS_FROM + number
-        world.plans[child] = Plan(child, CLERK, ((_wanted(random, f"{child}"),),))
+        plans[child] = Plan(child, CLERK, ((_wanted(random, f"{child}"),),))
         steps = ((Wanted("agent:clerk", child),), *steps[:1])
     return Plan(number, agent, steps)
 

@@ -23,12 +23,14 @@ class World:
     """Everything that a seed decides."""
 
     def __init__(self, seed: int, database: Database) -> None:
+        self.seed = seed
         self.random = Random(seed)
         self.database = database
         self.loop = VirtualLoop(self.random)
         self.weather = Weather(self.random)
         self.clients = Process("clients")
         self.plans: dict[int, Plan] = {}
+        self.has_schedules = False
         self.hosts: list[Host] = []
         self.trace: list[tuple[Any, ...]] = []
         self.watch = Watch(self)
