@@ -32,6 +32,7 @@ from milepost.store import (
     approvals,
     budgets,
     chat_approvals,
+    children,
     erasures,
     grants,
     idempotency,
@@ -607,6 +608,33 @@ async def test_decisions_in_one_go_and_a_group_that_lets_their_runs_go_make_no_k
 
     assert [each.approval.status for each in decided] == ["approved"] * 3
     assert isinstance(appended, log.GroupSplitError)
+
+
+async def test_decisions_in_one_go_and_a_child_that_tells_of_its_end_make_no_knot(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        parent = await asking(store)
+        call = {"parent_run_id": parent.run_id, "parent_call_id": "call_1_0"}
+        claim = await held(store, a_run(**call))
+        question = an_approval(claim)
+        await store.append(an_append(claim, approvals=(question,)))
+        await store.append(a_finish(claim, head=claim.head + 1))
+        child = await store.read(runs.find(TENANT, claim.run_id))
+        ids = [parent.id, question.id]
+        return Contest(parent.run_id, approving(ids, parent.id), children.tell(child, NOW_MS))
+
+    async for raced in every_order(prepare):
+        assert raced.one.approval.status == "approved", raced
+        assert raced.other, raced
+        kinds = {letter.kind for letter in await letters(store, raced.subject)}
+        assert kinds == {"approval", "child_run"}, raced
+
+
+def approving(locked: Sequence[str], approval_id: str) -> Work[approvals.Decided]:
+    """Say yes to one of several questions, all of whose runs are locked."""
+    yield from approvals.lock_runs_of(TENANT, locked)
+    return (yield from approvals.decide(TENANT, approval_id, Decision("approve", "ann"), NOW_MS))
 
 
 def approving_all(approval_ids: Sequence[str]) -> Work[list[approvals.Decided]]:

@@ -52,6 +52,13 @@ _ORPHANS = Statement(
     )
     .limit(number("limit"))
 )
+# Also whom it tells: whoever decides on questions of both in one go locks them in this order.
+_LOCK_BOTH = Statement(
+    select(_R.id)
+    .where(_R.id.in_((text("run_id"), text("parent_run_id"))), _R.tenant == text("tenant"))
+    .order_by(_R.id)
+    .with_for_update()
+)
 _TELL = Statement(
     update(schema.runs)
     .where(
@@ -163,7 +170,12 @@ def tell(child: RunRow, now_ms: int) -> Work[Told | None]:
     """Put into the parent's inbox what became of its child; None if that was done already."""
     assert child.parent_run_id is not None, "only a child has somebody to tell"
     # All children of a parent may wait for it, each on a connection of its own.
-    _, is_first = yield hurrying(), _TELL(run_id=child.id, tenant=child.tenant, now_ms=now_ms)
+    named = {"run_id": child.id, "tenant": child.tenant}
+    _, _, is_first = yield (
+        hurrying(),
+        _LOCK_BOTH(**named, parent_run_id=child.parent_run_id),
+        _TELL(**named, now_ms=now_ms),
+    )
     if not is_first:
         return None
     said = {
