@@ -1066,6 +1066,27 @@ async def test_a_session_is_erased_while_somebody_decides_on_what_is_over(
         assert isinstance(raced.other, (ConflictError, NotFoundError)), raced
 
 
+async def test_a_session_is_erased_with_those_below_while_somebody_decides_on_all_in_one_go(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[str]:
+        parent, ids = await held(store), []
+        child = await held(store, a_run(parent_run_id=parent.run_id, parent_call_id="call_1_0"))
+        for claim in (child, parent):
+            question = an_approval(claim)
+            await store.append(an_append(claim, approvals=(question,)))
+            await store.append(a_finish(claim, head=claim.head + 1))
+            ids.append(question.id)
+        over = await store.read(runs.find(TENANT, child.run_id))
+        await store.write(children.tell(over, NOW_MS))
+        erasing = sessions.delete(TENANT, parent.session_id)
+        return Contest(ids[0], erasing, approving(ids, ids[0]))
+
+    async for raced in every_order(prepare):
+        assert not isinstance(raced.one, Exception), raced
+        assert isinstance(raced.other, (ConflictError, NotFoundError)), raced
+
+
 async def test_a_session_below_is_erased_or_gets_a_run_of_a_client_but_not_both(
     store: Store, every_order: Orders
 ) -> None:
