@@ -283,6 +283,29 @@ async def test_it_wakes_when_a_schedule_is_new(shop: Workshop) -> None:
     assert len(await made(shop)) == 1
 
 
+class Looking(Scheduler):
+    """A scheduler that knows how often it has looked."""
+
+    looks = 0
+
+    async def tend(self) -> float:
+        self.looks += 1
+        return await super().tend()
+
+
+async def test_it_rests_until_it_is_told_of_another(shop: Workshop) -> None:
+    scheduler = Looking(shop.ports, queue_max=100, poll_s=60.0)
+    with shop.hub.bell(QUEUE_BELL) as queue_rung:
+        async with running(scheduler):
+            await kept(shop)
+            shop.hub.ring(SCHEDULES_BELL)
+            await queue_rung.wait()
+            for _ in range(20):
+                await made(shop)
+
+    assert scheduler.looks <= 4
+
+
 async def test_it_finds_by_itself_what_comes(shop: Workshop) -> None:
     scheduler = Scheduler(shop.ports, queue_max=100, poll_s=0.01)
     with shop.hub.bell(QUEUE_BELL) as queue_rung:
