@@ -1,8 +1,10 @@
 """Connections: what is no request, or none within bounds, is hung up on and harms nobody."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import uvicorn
@@ -44,6 +46,17 @@ async def answered(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(len("hello"))
 
 
+def refused(told: bytes) -> dict[str, Any]:
+    """Return the problem that a connection was closed with."""
+    head, _, body = told.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    assert b"connection: close" in head
+    problem: dict[str, Any] = json.loads(body)
+    assert problem["code"] == "malformed_http"
+    return problem
+
+
 async def test_one_request_after_another_is_answered() -> None:
     async with connected(BoundedHttp) as (reader, writer):
         for _ in range(3):
@@ -65,8 +78,25 @@ async def test_a_head_without_end_is_hung_up_on(piece: bytes) -> None:
         writer.write(endless[: HEAD_BYTES_MAX + 1])
         told = await reader.read()
 
-    assert told.startswith(b"HTTP/1.1 400 ")
-    assert told.endswith(b"The request's head is too large.")
+    assert "its line and headers have more than 65536 bytes" in refused(told)["detail"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"NONSENSE / HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /\x00 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        GET + b"content-length: -1\r\n\r\n",
+        GET + b"transfer-encoding: chunked\r\n\r\nno number\r\n",
+        b"\x16\x03\x01\x02\x00",
+    ],
+)
+async def test_what_is_no_request_is_told_so_as_any_other_problem(sent: bytes) -> None:
+    async with connected(BoundedHttp) as (reader, writer):
+        writer.write(sent)
+        told = await reader.read()
+
+    assert refused(told)["detail"].startswith("this is no HTTP/1.1 request: ")
 
 
 @pytest.mark.parametrize("begun", [b"", b"GE", GET])

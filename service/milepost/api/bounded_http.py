@@ -7,9 +7,12 @@ could fill the memory with headers, or hold connections without ever asking for 
 import asyncio
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from milepost.api.gathering import Gathering
+from milepost.api.problems import problem
+from milepost.core.errors import InvalidError
+from milepost.runtime.clock import Ids
 
 HEAD_BYTES_MAX = 65_536
 HEAD_S_MAX = 30.0
@@ -47,7 +50,18 @@ class BoundedHttp(HttpToolsProtocol):
         if self._head_is_open:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-                self.send_400_response("The request's head is too large.")
+                self.send_400_response(
+                    f"its line and headers have more than {HEAD_BYTES_MAX} bytes; send less in them"
+                )
+
+    def send_400_response(self, msg: str) -> None:
+        """Hang up with a problem, as the application would, which never hears of it."""
+        error = InvalidError(f"this is no HTTP/1.1 request: {msg}", code="malformed_http")
+        answer = problem(error, instance="", request_id=Ids()("req"))
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        lines = [STATUS_LINE[answer.status_code], *(b"%s: %s\r\n" % each for each in headers)]
+        self.transport.write(b"".join((*lines, b"\r\n", bytes(answer.body))))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """Give a request's head its time and its room."""

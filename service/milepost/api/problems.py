@@ -30,6 +30,7 @@ _STATUS: tuple[tuple[type[MilepostError], int], ...] = (
 
 # Codes whose status is not that of their class.
 _STATUS_BY_CODE = {
+    "malformed_http": 400,
     "malformed_json": 400,
     "bad_cursor": 400,
     "cursor_ahead": 400,
