@@ -212,6 +212,56 @@ def test_grants_are_listed(base_url: str, tmp_path: Path) -> None:
     assert (as_json.code, as_json.out) == (0, "")
 
 
+def test_a_run_is_waited_for_and_printed(base_url: str, tmp_path: Path) -> None:
+    made = json.loads(asked(base_url, tmp_path, "runs", "create", "demo", "What is 2 + 5?").out)
+
+    waited = asked(base_url, tmp_path, "runs", "get", made["id"], "--wait", "60")
+    shown = asked(base_url, tmp_path, "runs", "get", made["id"])
+
+    run = json.loads(shown.out)
+    assert (run["id"], run["status"], run["output"]["text"]) == (
+        made["id"], "completed", "2 + 5 = 7.",
+    )  # fmt: skip
+    assert waited == shown
+    assert (shown.code, shown.err) == (0, "")
+
+
+@pytest.mark.parametrize("flags", [(), ("--wait", "0"), ("--wait", "0.1")])
+def test_a_run_that_is_not_over_is_printed_as_it_is(
+    base_url: str, tmp_path: Path, parked: str, flags: tuple[str, ...]
+) -> None:
+    said = asked(base_url, tmp_path, "runs", "get", parked, *flags)
+
+    run = json.loads(said.out)
+    assert (run["id"], run["status"]) == (parked, "waiting")
+    assert (said.code, said.err) == (0, "")
+
+
+def test_a_run_that_is_under_way_reads_what_is_said_to_it(
+    base_url: str, tmp_path: Path, parked: str
+) -> None:
+    said = asked(base_url, tmp_path, "runs", "say", parked, "And what is 3 + 4?")
+    approval_id = question(base_url, tmp_path, parked)
+    asked(base_url, tmp_path, "approvals", "decide", approval_id, "deny")
+
+    words = ("runs", "tail", parked, "--types", "steer.*", "--json")
+    received, applied = lines(asked(base_url, tmp_path, *words))
+    message = json.loads(said.out)
+    assert (said.code, message["run_id"]) == (0, parked)
+    assert received["data"]["message_id"] == message["message_id"]
+    assert received["data"]["content"] == "And what is 3 + 4?"
+    assert applied["data"]["message_ids"] == [message["message_id"]]
+
+
+def test_a_run_that_is_over_hears_nothing(base_url: str, tmp_path: Path, parked: str) -> None:
+    asked(base_url, tmp_path, "runs", "cancel", parked)
+
+    said = asked(base_url, tmp_path, "runs", "say", parked, "Wait!")
+
+    assert "is over" in said.complaint
+    assert (said.code, said.out) == (FAILED, "")
+
+
 def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: str) -> None:
     said = asked(base_url, tmp_path, "runs", "cancel", parked, "--reason", "not needed")
 
@@ -222,6 +272,9 @@ def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: st
     ("words", "told"),
     [
         (["runs", "tail", "run_x"], "there is no run run_x"),
+        (["runs", "get", "run_x"], "there is no run run_x"),
+        (["runs", "get", "run_x", "--wait", "60"], "there is no run run_x"),
+        (["runs", "say", "run_x", "hi"], "there is no run run_x"),
         (["runs", "create", "nobody", "hello"], "there is no agent 'nobody'"),
         (["runs", "create", "demo", ""], "/input: "),
         (["approvals", "decide", "apr_x", "deny"], "there is no approval apr_x"),
@@ -253,6 +306,9 @@ def test_what_the_server_refuses_is_said_in_one_line(
         (["runs", "create", "demo", "hi", "--metadata", "team"], "'team' is not of the form key"),
         (["runs", "create", "demo", "hi", "--deadline-s", "nan"], "nan is no number of seconds"),
         (["runs", "create", "demo", "hi", "--delay-s", "inf"], "inf is no number of seconds"),
+        (["runs", "get", "run_x", "--wait", "inf"], "inf is no number of seconds"),
+        (["runs", "get", "run_x", "--wait", "-1"], "greater than or equal to 0"),
+        (["runs", "say", "run_x"], "Missing argument 'TEXT'"),
         (["runs", "list", "--status", "gone"], "'gone' is not one of 'queued'"),
         (["memories", "list", "--scope", "all"], "'all' is not one of 'session'"),
         (["schedules", "create", "demo", "hi"], "Missing option '--cron'"),

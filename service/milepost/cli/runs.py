@@ -1,4 +1,4 @@
-"""`milepost runs`: start runs, watch them, list them, end them."""
+"""`milepost runs`: start runs, look at them, say something to them, end them."""
 
 import json
 from typing import Annotated
@@ -10,10 +10,12 @@ from milepost.cli.flags import CLIENT, with_settings
 from milepost.cli.printing import show_events, show_json, show_page
 from milepost.client.milepost import PATIENCE
 from milepost.client.runs import ForkOptions, RunFilters, RunOptions, ToolCallFilters
-from milepost.client.shapes import RunStatus, ToolCall, ToolCallState
+from milepost.client.shapes import Run, RunStatus, ToolCall, ToolCallState
 from milepost.settings import Settings
 
-app = typer.Typer(help="Start runs, watch them, list them, end them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Start runs, look at them, say something to them, end them.", no_args_is_help=True
+)
 
 COMPLETED = "run.completed"
 
@@ -61,6 +63,27 @@ def create(  # noqa: PLR0913 - a command's flags
         last = show_events(milepost.runs.stream(run.id), as_json=as_json)
     if last != COMPLETED:
         raise typer.Exit(1)
+
+
+@app.command()
+@with_settings(CLIENT)
+def get(
+    settings: Settings,
+    *,
+    run_id: RunId,
+    wait_s: Annotated[
+        float | None,
+        typer.Option(
+            "--wait", metavar="SECONDS", min=0, help="for its end, so long at most", callback=finite
+        ),
+    ] = None,
+) -> None:
+    """Print a run as it is; with --wait, as it is at its end or when the time is up."""
+    with connected(settings) as milepost:
+        run = milepost.runs.get(run_id)  # A wrong address or id is told of before patience begins.
+    if wait_s is not None and not run.ended:
+        run = _waited_for(settings, run_id, wait_s)
+    show_json(run.raw)
 
 
 @app.command()
@@ -143,6 +166,19 @@ def tool_calls(  # noqa: PLR0913 - a command's flags
 
 @app.command()
 @with_settings(CLIENT)
+def say(
+    settings: Settings,
+    *,
+    run_id: RunId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="what its model is to read next")],
+) -> None:
+    """Say something to a run that is under way, and print the message's id."""
+    with connected(settings) as milepost:
+        show_json({"message_id": milepost.runs.steer(run_id, text), "run_id": run_id})
+
+
+@app.command()
+@with_settings(CLIENT)
 def cancel(
     settings: Settings,
     run_id: RunId,
@@ -195,6 +231,14 @@ def replay(
     show_json(replayed.raw)
     if not replayed.identical:
         raise typer.Exit(1)
+
+
+def _waited_for(settings: Settings, run_id: str, wait_s: float) -> Run:
+    with connected(settings, PATIENCE) as milepost:
+        try:
+            return milepost.runs.wait(run_id, timeout_s=wait_s)
+        except TimeoutError:
+            return milepost.runs.get(run_id)
 
 
 def _row_of(call: ToolCall) -> tuple[str, ...]:
