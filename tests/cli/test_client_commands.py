@@ -282,6 +282,8 @@ def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: st
         (["policies", "check", "nobody", "add"], "there is no agent 'nobody'"),
         (["memories", "delete", "mem_x"], "there is no memory mem_x"),
         (["schedules", "pause", "sch_x"], "there is no schedule sch_x"),
+        (["schedules", "update", "sch_x", "--name", "x"], "there is no schedule sch_x"),
+        (["schedules", "update", "sch_x", "--input", "x"], "there is no schedule sch_x"),
         (["schedules", "delete", "sch_x"], "there is no schedule sch_x"),
         (["schedules", "create", "demo", "hi", "--cron", "every day"], "/cron: "),
         (
@@ -320,6 +322,12 @@ def test_what_the_server_refuses_is_said_in_one_line(
             ["schedules", "create", "demo", "hi", "--cron", "0 9 * * *", "--late-max-s", "inf"],
             "inf is no number of seconds",
         ),
+        (
+            ["schedules", "create", "demo", "hi", "--cron", "0 9 * * *", "--metadata", "team"],
+            "'team' is not of the form key",
+        ),
+        (["schedules", "update", "sch_x"], "name what is to change"),
+        (["schedules", "update", "sch_x", "--metadata", "=a"], "'=a' is not of the form key"),
         (["retention", "set"], "name what is to be kept"),
         (["retention", "set", "--runs-s", "a day"], "'a day' is neither seconds nor forever"),
         (["policies", "put", "nowhere.json"], "nowhere.json cannot be read"),
@@ -494,6 +502,55 @@ def test_a_schedule_is_made_looked_at_paused_resumed_and_forgotten(
     assert while_paused.split()[-1] == "paused"
     assert (deleted.code, deleted.out) == (0, "")
     assert lines(asked(base_url, tmp_path, "schedules", "list", "--json")) == []
+
+
+def test_a_schedule_is_changed_in_what_is_named_alone(base_url: str, tmp_path: Path) -> None:
+    run = {"agent": "demo", "input": "What is 1 + 2?", "priority": 7, "metadata": {"a": "b"}}
+    timing = {"cron": "59 23 31 12 *", "timezone": "Asia/Kolkata", "overlap": "allow"}
+    made = httpx2.post(f"{base_url}/v1/schedules", json={**timing, "name": "sums", "run": run})
+    schedule = made.json()["id"]
+    update = ("schedules", "update", schedule)
+
+    moved = json.loads(asked(base_url, tmp_path, *update, "--cron", "0 9 * * MON").out)
+    words = ("--input", "What is 3 + 4?", "--user", "zoe", "--late-max-s", "60", "--disabled")
+    rewritten = json.loads(asked(base_url, tmp_path, *update, *words).out)
+    asked(base_url, tmp_path, "schedules", "delete", schedule)
+
+    assert told_anew(made.json(), moved) == {"cron": "0 9 * * MON"}
+    assert told_anew(moved, rewritten) == {
+        "run": {**moved["run"], "input": "What is 3 + 4?", "user": "zoe"},
+        "late_max_s": 60,
+        "enabled": False,
+    }
+
+
+def test_a_schedule_is_changed_in_all_that_it_was_made_with(base_url: str, tmp_path: Path) -> None:
+    session = httpx2.post(f"{base_url}/v1/sessions", json={}).json()["id"]
+    httpx2.post(f"{base_url}/v1/agents", json={"name": "other", "model": "demo/offline"})
+    first = ("--cron", "0 9 * * *", "--disabled", "--metadata", "team=a", "--metadata", "floor=1")
+    made = json.loads(asked(base_url, tmp_path, "schedules", "create", "demo", "hi", *first).out)
+    named = ("--name", "morning", "--timezone", "Asia/Tokyo", "--agent", "other", "--enabled")
+    more = ("--session", session, "--overlap", "allow", "--metadata", "team=b")
+
+    said = asked(base_url, tmp_path, "schedules", "update", made["id"], *named, *more)
+    asked(base_url, tmp_path, "schedules", "delete", made["id"])
+
+    assert (made["enabled"], made["metadata"]) == (False, {"team": "a", "floor": "1"})
+    assert said.code == 0
+    assert told_anew(made, json.loads(said.out)) == {
+        "name": "morning",
+        "timezone": "Asia/Tokyo",
+        "run": {**made["run"], "agent": "other", "session_id": session},
+        "overlap": "allow",
+        "enabled": True,
+        "metadata": {"team": "b"},
+    }
+
+
+def told_anew(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Return what people may set of a schedule and is another now."""
+    follows = {"version", "updated_at", "next_at", "upcoming"}
+    return {k: v for k, v in after.items() if k not in follows and before[k] != v}
 
 
 def test_a_schedule_whose_time_has_come_says_what_became_of_it(tmp_path: Path) -> None:

@@ -1,19 +1,35 @@
 """`milepost schedules`: runs that come again and again."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, cast
 
 import typer
 
-from milepost.cli.calling import connected, finite
+from milepost.cli.calling import connected, finite, pairs
 from milepost.cli.flags import CLIENT, with_settings
 from milepost.cli.printing import show_json, show_page
+from milepost.client.schedules import ScheduleChanges
 from milepost.client.shapes import Overlap, Schedule, ScheduledRun
 from milepost.settings import Settings
 
-app = typer.Typer(help="Have runs made again and again, and pause that.", no_args_is_help=True)
+app = typer.Typer(
+    help="Have runs made again and again, and change or pause that.", no_args_is_help=True
+)
 
 ScheduleId = Annotated[str, typer.Argument(metavar="SCHEDULE_ID")]
+Name = Annotated[str | None, typer.Option(help="what people call it")]
+User = Annotated[str | None, typer.Option(help="for whom the runs act")]
+Session = Annotated[
+    str | None, typer.Option(help="the session that they go on with, instead of one each")
+]
+LateMax = Annotated[
+    float | None,
+    typer.Option(help="how late a run may be made; unset: however late", callback=finite),
+]
+
+CRON = typer.Option(help="when: minute, hour, day, month and weekday")
+TIMEZONE = typer.Option(help="on whose clock, such as Europe/Berlin")
+OVERLAP = typer.Option(help="what becomes of a time while the last run is not over")
 
 HEADINGS = ("SCHEDULE", "NAME", "AGENT", "CRON", "TIMEZONE", "NEXT", "LAST")
 
@@ -53,28 +69,81 @@ def create(  # noqa: PLR0913 - a command's flags
     *,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="its name or id")],
     words: Annotated[str, typer.Argument(metavar="INPUT", help="what each run is to do")],
-    cron: Annotated[str, typer.Option(help="when: minute, hour, day, month and weekday")],
-    timezone: Annotated[str, typer.Option(help="on whose clock, such as Europe/Berlin")] = "UTC",
-    name: Annotated[str | None, typer.Option(help="what people call it")] = None,
-    user: Annotated[str | None, typer.Option(help="for whom the runs act")] = None,
-    session: Annotated[
-        str | None, typer.Option(help="the session that they go on with, instead of one each")
-    ] = None,
-    overlap: Annotated[
-        Overlap, typer.Option(help="what becomes of a time while the last run is not over")
-    ] = "skip",
-    late_max_s: Annotated[
-        float | None,
-        typer.Option(help="how late a run may be made; unset: however late", callback=finite),
+    cron: Annotated[str, CRON],
+    timezone: Annotated[str, TIMEZONE] = "UTC",
+    name: Name = None,
+    user: User = None,
+    session: Session = None,
+    overlap: Annotated[Overlap, OVERLAP] = "skip",
+    late_max_s: LateMax = None,
+    disabled: Annotated[
+        bool, typer.Option("--disabled", help="make no runs until it is resumed")
+    ] = False,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="the schedule's own; may be repeated"),
     ] = None,
 ) -> None:
     """Have a run made again and again, and print the schedule with the times to come."""
     run: ScheduledRun = {"agent": agent, "input": words, "user": user, "session_id": session}
     with connected(settings) as milepost:
         schedule = milepost.schedules.create(
-            cron, run, timezone=timezone, name=name, overlap=overlap, late_max_s=late_max_s
+            cron,
+            run,
+            timezone=timezone,
+            name=name,
+            overlap=overlap,
+            late_max_s=late_max_s,
+            enabled=not disabled,
+            metadata=pairs(metadata or ()),
         )
     show_json(schedule.raw)
+
+
+@app.command()
+@with_settings(CLIENT)
+def update(  # noqa: PLR0913 - a command's flags
+    settings: Settings,
+    *,
+    schedule_id: ScheduleId,
+    agent: Annotated[str | None, typer.Option(help="another agent, by name or id")] = None,
+    words: Annotated[str | None, typer.Option("--input", help="what each run is to do")] = None,
+    cron: Annotated[str | None, CRON] = None,
+    timezone: Annotated[str | None, TIMEZONE] = None,
+    name: Name = None,
+    user: User = None,
+    session: Session = None,
+    overlap: Annotated[Overlap | None, OVERLAP] = None,
+    late_max_s: LateMax = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enabled/--disabled", help="as resume and pause do")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="in place of all that it has; may be repeated"),
+    ] = None,
+) -> None:
+    """Change what is named, and print the schedule; who changes its run answers for the runs."""
+    given = {
+        "cron": cron,
+        "timezone": timezone,
+        "name": name,
+        "overlap": overlap,
+        "late_max_s": late_max_s,
+        "enabled": enabled,
+        "metadata": None if metadata is None else pairs(metadata),
+    }
+    changes = cast("ScheduleChanges", _named(given))
+    of_run = _named({"agent": agent, "input": words, "user": user, "session_id": session})
+    if not changes and not of_run:
+        raise typer.BadParameter("name what is to change, such as --timezone Europe/Berlin")
+    with connected(settings) as milepost:
+        version = None
+        if of_run:
+            present = milepost.schedules.get(schedule_id)
+            version = present.version
+            changes["run"] = cast("ScheduledRun", {**present.run, **of_run})
+        show_json(milepost.schedules.update(schedule_id, if_still=version, **changes).raw)
 
 
 @app.command()
@@ -99,6 +168,10 @@ def delete(settings: Settings, *, schedule_id: ScheduleId) -> None:
     """Forget a schedule; the runs that it made stay, and go on."""
     with connected(settings) as milepost:
         milepost.schedules.delete(schedule_id)
+
+
+def _named(given: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _row_of(schedule: Schedule) -> Sequence[object]:
