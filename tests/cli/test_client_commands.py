@@ -350,6 +350,46 @@ def test_what_was_mistyped_is_named_before_a_server_is_asked(
     assert (said.code, said.out) == (MISCONFIGURED, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["schedules", "update", "sch_x", "--overlap", "maybe"],
+            "'--overlap': 'maybe' is not one of 'skip', 'allow'.",
+        ),
+        (
+            ["approvals", "decide", "apr_x", "maybe"],
+            (
+                "'approve|deny|happened|not_happened|stop': 'maybe' is not one of"
+                " 'approve', 'deny', 'happened', 'not_happened', 'stop'."
+            ),
+        ),
+        (
+            ["runs", "list", "--limit", "500"],
+            "'--limit': Input should be less than or equal to 100; not '500'",
+        ),
+        (
+            ["runs", "create", "demo", "hi", "--delay-s", "soon"],
+            (
+                "'--delay-s': Input should be a valid number, unable to parse string as a number;"
+                " not 'soon'"
+            ),
+        ),
+        (
+            ["runs", "create", "demo", "hi", "--metadata", "team"],
+            "'--metadata': 'team' is not of the form key=value",
+        ),
+    ],
+)
+def test_what_was_mistyped_is_said_with_its_flag_and_what_would_do(
+    tmp_path: Path, words: list[str], told: str
+) -> None:
+    said = asked("http://127.0.0.1:1", tmp_path, *words)
+
+    assert said.err.splitlines()[-1] == f"Error: Invalid value for {told}"
+    assert said.code == MISCONFIGURED
+
+
 def test_a_server_that_is_not_there_is_asked_for(tmp_path: Path) -> None:
     said = asked("http://127.0.0.1:1", tmp_path, "runs", "list")
 

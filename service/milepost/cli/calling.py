@@ -35,12 +35,14 @@ def finite(number: float | None) -> float | None:
 
 
 def pairs(words: Sequence[str]) -> dict[str, str]:
-    """Return `key=value` words as a mapping."""
+    """Return the words of `--metadata` as a mapping."""
     found = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f"{word!r} is not of the form key=value")
+            raise typer.BadParameter(
+                f"{word!r} is not of the form key=value", param_hint="'--metadata'"
+            )
         found[key] = value
     return found
 

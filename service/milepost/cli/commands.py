@@ -20,6 +20,7 @@ from milepost.cli.schedules import app as schedules
 from milepost.cli.sessions import app as sessions
 from milepost.cli.unready import end_if_told
 from milepost.cli.upkeep import erase_user, export_user, storage
+from milepost.cli.wording import Worded
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
 
@@ -28,6 +29,7 @@ FAILED = 1
 
 app = typer.Typer(
     name="milepost",
+    cls=Worded,
     help="Agents as a service: durable runs, streamed, with approvals, traces and cost.",
     no_args_is_help=True,
     add_completion=False,
