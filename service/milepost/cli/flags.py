@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, get_args, get_type_hints
 
 import typer
 from pydantic.fields import FieldInfo
@@ -51,7 +51,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     """Return the flag. It has no default: what is not given may be in the environment."""
     plain = flag(name)
     words = f"{plain}/--no-{plain[2:]}" if field.annotation is bool else plain
-    kind = field.annotation if field.annotation in {bool, int, float} else str
+    kind = _kind(field)
     option = typer.Option(words, help=_help(name, field), show_default=False)
     return inspect.Parameter(
         name,
@@ -59,6 +59,12 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
         default=None,
         annotation=Annotated[kind | None, option],
     )
+
+
+def _kind(field: FieldInfo) -> type:
+    """Return as what the flag is read, be it that the setting may be unset as well."""
+    taken = {field.annotation, *get_args(field.annotation)}
+    return next((kind for kind in (bool, int, float) if kind in taken), str)
 
 
 def _help(name: str, field: FieldInfo) -> str:
