@@ -16,6 +16,7 @@ from milepost.store.audit import AuditFilter, AuditRow
 from milepost.store.keys import KeyRow
 from milepost.store.opening import open_thread_store
 from milepost.store.records import Page
+from tests.cli.typed import FAILED, typed
 from tests.databases import database, named
 
 
@@ -131,22 +132,25 @@ def test_an_old_schema_is_left_alone_if_told_so(sqlite_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "place"),
+    ("change", "told"),
     [
-        ({"scopes": ["root"]}, "scopes.0"),
-        ({"scopes": []}, "scopes"),
-        ({"scopes": ["admin", "admin"]}, "scopes"),
-        ({"name": ""}, "name"),
-        ({"name": "two\nlines"}, "name"),
-        ({"expires_days": 0}, "expires_days"),
-        ({"tenant": " "}, "tenant"),
-        ({"tenant": "x" * 129}, "tenant"),
+        ({"scopes": ["root"]}, "--scope cannot be 'root': there is no such scope"),
+        ({"scopes": []}, r"--scope cannot be \[\]: "),
+        ({"scopes": ["admin", "admin"]}, r"--scope cannot be .*: a scope is named twice"),
+        ({"name": ""}, "NAME cannot be '': "),
+        ({"name": "two\nlines"}, r"NAME cannot be 'two\\nlines': "),
+        ({"subject": ""}, "--subject cannot be '': "),
+        ({"expires_days": 0}, "--expires-days cannot be 0: .* greater than or equal to 1"),
+        ({"tenant": " "}, "--tenant cannot be ' ': write 1 to 128 characters"),
+        ({"tenant": "x" * 129}, "--tenant cannot be 'xxx"),
     ],
 )
-def test_what_does_not_fit_is_named(sqlite_url: str, change: dict[str, object], place: str) -> None:
+def test_what_does_not_fit_is_named_as_it_is_typed(
+    sqlite_url: str, change: dict[str, object], told: str
+) -> None:
     wanted = {"tenant": "acme", "name": "me", "scopes": ["admin"], **change}
 
-    with pytest.raises(InvalidError, match=place):
+    with pytest.raises(InvalidError, match=f"^{told}"):
         create_key(Settings(database_url=sqlite_url), **wanted)  # type: ignore[arg-type]  # wrong on purpose
 
 
@@ -155,5 +159,15 @@ def test_a_scope_that_there_is_none_of_is_refused_with_those_that_there_are() ->
         create_key(Settings(), tenant="acme", name="ci", scopes=["runs:read", "nonsense"])
 
     said = str(refused.value)
-    assert said.startswith("scopes.1: there is no such scope; there are runs:read, runs:write,")
-    assert said.endswith("and your own, as in scope:name; not 'nonsense'")
+    assert said.startswith(
+        "--scope cannot be 'nonsense': there is no such scope; there are runs:read, runs:write,"
+    )
+    assert said.endswith("and your own, as in scope:name")
+
+
+def test_a_scope_is_refused_to_whoever_typed_it_in_one_line(tmp_path: Path) -> None:
+    said = typed(tmp_path, "keys", "create", "ci", "--scope", "nonsense")
+
+    assert said.complaint.startswith("--scope cannot be 'nonsense': there is no such scope; ")
+    assert (said.code, said.out) == (FAILED, "")
+    assert list(tmp_path.iterdir()) == []

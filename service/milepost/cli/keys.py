@@ -1,6 +1,6 @@
 """API keys from the command line, straight in the database: the first one cannot come over HTTP."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from pydantic import ValidationError
@@ -19,6 +19,14 @@ from milepost.store.thread import ThreadStore
 
 ACTOR = "cli"
 LISTED_MAX = 1_000
+
+# How fields of a key are typed.
+_TYPED: Mapping[str, str] = {
+    "name": "NAME",
+    "scopes": "--scope",
+    "subject": "--subject",
+    "expires_days": "--expires-days",
+}
 
 
 def create_key(
@@ -58,13 +66,13 @@ def revoke_key(settings: Settings, *, tenant: str, key_id: str) -> KeyRow:
 
 def _spec(tenant: str, **fields: object) -> KeySpec:
     if not tenant.strip() or "\x00" in tenant or len(tenant) > 128:
-        raise InvalidError(f"a tenant's name is 1 to 128 characters, not {tenant[:200]!r}")
+        raise InvalidError(f"--tenant cannot be {tenant[:200]!r}: write 1 to 128 characters")
     try:
         return KeySpec.model_validate(fields)
     except ValidationError as error:
-        place, why = first_fault(error)
+        (field, *_), why = first_fault(error)
         given = error.errors()[0]["input"]
-        raise InvalidError(f"{'.'.join(place)}: {why}; not {given!r}") from error
+        raise InvalidError(f"{_TYPED[field]} cannot be {given!r}: {why}") from error
 
 
 @contextmanager
