@@ -415,6 +415,35 @@ def test_keys_are_made_asked_for_listed_and_revoked(tmp_path: Path) -> None:
     assert revoked.out == f"{key_id} (mine) is revoked.\n"
 
 
+def test_a_key_is_made_over_http_while_a_service_holds_the_file(tmp_path: Path) -> None:
+    admin = typed(tmp_path, "keys", "create", "mine", "--scope", "admin").out.strip()
+    theirs = {"name": "theirs", "scopes": ["runs:read"]}
+    with served(tmp_path) as base_url:
+        refused = typed(tmp_path, "keys", "create", "theirs", "--scope", "runs:read")
+        bearer = {"Authorization": f"Bearer {admin}"}
+        made = httpx2.post(f"{base_url}/v1/keys", json=theirs, headers=bearer).json()
+        listed = asked(base_url, tmp_path, "runs", "list", "--json", MILEPOST_API_KEY=made["key"])
+
+    assert "SQLite serves one process at a time: stop that one, " in refused.complaint
+    assert "meanwhile a service that runs on it takes POST /v1/keys, from a key" in (
+        refused.complaint
+    )
+    assert (refused.code, refused.out) == (MISCONFIGURED, "")
+    assert lines(listed) == []
+
+
+def test_the_first_key_is_made_over_http_while_an_open_service_holds_the_file(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path) as base_url:
+        refused = typed(tmp_path, "keys", "create", "mine")
+        mine = {"name": "mine", "scopes": ["admin"]}
+        made = httpx2.post(f"{base_url}/v1/keys", json=mine)
+
+    assert refused.complaint.endswith("or from anybody while there are no keys")
+    assert made.status_code == 201
+
+
 def test_a_reader_that_leaves_ends_a_watch_in_silence(
     base_url: str, tmp_path: Path, parked: str
 ) -> None:

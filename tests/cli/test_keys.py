@@ -124,6 +124,16 @@ def test_a_file_that_a_service_holds_is_left_alone(sqlite_url: str) -> None:
     assert refused.value.code == "database_in_use"
 
 
+def test_whoever_lists_or_revokes_beside_a_service_is_told_of_the_request(sqlite_url: str) -> None:
+    settings = Settings(database_url=sqlite_url)
+
+    with lockfile.held(parse_address(sqlite_url)):
+        with pytest.raises(ConfigurationError, match="takes GET /v1/keys, from a key"):
+            list_keys(settings, tenant="acme")
+        with pytest.raises(ConfigurationError, match="takes DELETE /v1/keys/key_x, from a key"):
+            revoke_key(settings, tenant="acme", key_id="key_x")
+
+
 def test_an_old_schema_is_left_alone_if_told_so(sqlite_url: str) -> None:
     settings = Settings(database_url=sqlite_url, migrate=False)
 

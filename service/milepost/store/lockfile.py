@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from milepost.core.errors import ConfigurationError
 from milepost.store.address import Address, SqliteAddress
 
+IN_USE = "database_in_use"
+
 
 @contextmanager
 def held(address: Address) -> Iterator[None]:
@@ -37,7 +39,7 @@ def held(address: Address) -> Iterator[None]:
                 f"{address.path} is in use by process {file.read().strip() or 'unknown'};"
                 " SQLite serves one process at a time: stop that one, name another file with"
                 " --database-url, or use Postgres",
-                code="database_in_use",
+                code=IN_USE,
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
