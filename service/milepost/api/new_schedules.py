@@ -45,7 +45,7 @@ class ScheduledRun(RunOptions):
     @classmethod
     def _leaves_room(cls, given: dict[str, str]) -> dict[str, str]:
         if taken := [name for name in ADDED if name in given]:
-            raise ValueError(f"{' and '.join(taken)} is what a schedule adds itself")
+            raise ValueError(f"{' and '.join(taken)}: a schedule adds that itself")
         if len(given) > OWN_METADATA_MAX:
             raise ValueError(
                 f"{OWN_METADATA_MAX} pairs at most: a schedule adds {' and '.join(ADDED)}"
