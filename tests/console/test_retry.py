@@ -4,31 +4,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from milepost.store.records import Change, Entry
 from tests.api.asking import started
 from tests.api.serving import Service, serving, settings_for
+from tests.api.stuck import a_stuck_run
 from tests.console.browser import Page
 from tests.console.visiting import one, refused
-from tests.store.conftest import store_at
-from tests.store.making import NOW_MS, a_park, a_worker, claims
 
-OPERATOR = '{"for": "operator", "pending": []}'
-WAITING = Change("waiting", waiting_for=OPERATOR)
 RETRY = "form.stuck button"
 
 
 @pytest.fixture
 async def stuck(sqlite_database_url: str) -> AsyncIterator[tuple[Service, str]]:
-    """A service, and a run that has crashed its workers until nobody may take it."""
-    async with (
-        serving(settings_for(sqlite_database_url, slots=0)) as idle,
-        idle.client() as client,
-        store_at(sqlite_database_url) as store,
-    ):
-        run_id = await started(client, "What is 17 + 25?")
-        (claim,) = await claims(store, await a_worker(store))
-        waits = Entry("run.waiting", NOW_MS, OPERATOR)
-        await store.append(a_park(claim, change=WAITING, entries=(waits,)))
+    """A service, and a run that waits for an operator."""
+    run_id = await a_stuck_run(sqlite_database_url)
     async with serving(settings_for(sqlite_database_url)) as service:
         yield service, run_id
 

@@ -191,6 +191,14 @@ def cancel(
 
 @app.command()
 @with_settings(CLIENT)
+def retry(settings: Settings, *, run_id: RunId) -> None:
+    """Send a run on that waits for an operator, since its workers crashed; print it."""
+    with connected(settings) as milepost:
+        show_json(milepost.runs.retry(run_id).raw)
+
+
+@app.command()
+@with_settings(CLIENT)
 def fork(  # noqa: PLR0913 - a command's flags
     settings: Settings,
     *,

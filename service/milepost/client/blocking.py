@@ -168,6 +168,7 @@ class BlockingRuns(_Blocking[Runs]):
     get = _blocking(Runs.get)
     list = _blocking(Runs.list)
     cancel = _blocking(Runs.cancel)
+    retry = _blocking(Runs.retry)
     steer = _blocking(Runs.steer)
     fork = _blocking(Runs.fork)
     replay = _blocking(Runs.replay)

@@ -106,6 +106,10 @@ class Runs:
         body = {"reason": reason}
         return shaped(Run, await self._transport.post(f"/v1/runs/{quoted(run_id)}/cancel", body))
 
+    async def retry(self, run_id: str) -> Run:
+        """Send a run on that waits for an operator, since its workers crashed."""
+        return shaped(Run, await self._transport.post(f"/v1/runs/{quoted(run_id)}/retry", {}))
+
     async def steer(self, run_id: str, content: str | Sequence[Mapping[str, str]]) -> str:
         """Say something to a run that is under way, in text or parts; return the message's id."""
         body = {"content": content}
