@@ -616,6 +616,50 @@ def test_a_schedule_is_changed_in_all_that_it_was_made_with(base_url: str, tmp_p
     }
 
 
+def test_what_a_schedule_has_is_taken_away_by_its_name(base_url: str, tmp_path: Path) -> None:
+    session = httpx2.post(f"{base_url}/v1/sessions", json={"user": "zoe"}).json()["id"]
+    timing = ("--cron", "0 9 * * *", "--disabled", "--late-max-s", "60", "--name", "morning")
+    words = ("--user", "zoe", "--session", session, "--metadata", "team=a")
+    made = json.loads(
+        asked(base_url, tmp_path, "schedules", "create", "demo", "hi", *timing, *words).out
+    )
+    update = ("schedules", "update", made["id"])
+
+    whose = json.loads(asked(base_url, tmp_path, *update, "--unset", "user").out)
+    both = asked(base_url, tmp_path, *update, "--late-max-s", "5", "--unset", "late-max-s")
+    unset = [w for n in ("name", "session", "late-max-s", "metadata") for w in ("--unset", n)]
+    bare = json.loads(asked(base_url, tmp_path, *update, *unset).out)
+    asked(base_url, tmp_path, "schedules", "delete", made["id"])
+
+    assert told_anew(made, whose) == {"run": {**made["run"], "user": None}}
+    assert told_anew(whose, bare) == {
+        "name": None,
+        "late_max_s": None,
+        "metadata": {},
+        "run": {**whose["run"], "session_id": None},
+    }
+    assert both.code == MISCONFIGURED
+    assert "--late-max-s gives what --unset late-max-s takes away; name one" in both.err
+
+
+def test_schedules_are_listed_by_what_they_are_marked_with(base_url: str, tmp_path: Path) -> None:
+    create = ("schedules", "create", "demo", "hi", "--cron", "0 9 * * *", "--disabled")
+    marks = (("team=a", "floor=1"), ("team=a", "floor=2"), ("team=b", "floor=1"))
+    made = [
+        json.loads(asked(base_url, tmp_path, *create, "--metadata", one, "--metadata", other).out)[
+            "id"
+        ]
+        for one, other in marks
+    ]
+    wanted = ("--metadata", "team=a", "--metadata", "floor=1", "--json")
+
+    listed = lines(asked(base_url, tmp_path, "schedules", "list", *wanted))
+    for schedule in made:
+        asked(base_url, tmp_path, "schedules", "delete", schedule)
+
+    assert [each["id"] for each in listed] == made[:1]
+
+
 def told_anew(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Return what people may set of a schedule and is another now."""
     follows = {"version", "updated_at", "next_at", "upcoming"}

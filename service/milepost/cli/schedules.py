@@ -1,6 +1,7 @@
 """`milepost schedules`: runs that come again and again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, cast
 
 import typer
@@ -34,6 +35,26 @@ OVERLAP = typer.Option(help="what becomes of a time while the last run is not ov
 HEADINGS = ("SCHEDULE", "NAME", "AGENT", "CRON", "TIMEZONE", "NEXT", "LAST")
 
 
+class Droppable(StrEnum):
+    """What a schedule can be without, by its flag's name."""
+
+    NAME = "name"
+    USER = "user"
+    SESSION = "session"
+    LATE_MAX_S = "late-max-s"
+    METADATA = "metadata"
+
+
+# What the contract calls them, and what they are then.
+_EMPTY: Mapping[Droppable, tuple[str, object]] = {
+    Droppable.NAME: ("name", None),
+    Droppable.USER: ("user", None),
+    Droppable.SESSION: ("session_id", None),
+    Droppable.LATE_MAX_S: ("late_max_s", None),
+    Droppable.METADATA: ("metadata", {}),
+}
+
+
 @app.command("list")
 @with_settings(CLIENT)
 def list_schedules(  # noqa: PLR0913 - a command's flags
@@ -42,6 +63,10 @@ def list_schedules(  # noqa: PLR0913 - a command's flags
     enabled: Annotated[bool | None, typer.Option("--enabled/--paused", help="only these")] = None,
     agent: Annotated[str | None, typer.Option(help="that name the agent so")] = None,
     user: Annotated[str | None, typer.Option(help="whose runs act for this user")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="the schedule's own; may be repeated"),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
     after: Annotated[str | None, typer.Option(help="the id of the last one already seen")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, for programs")] = False,
@@ -49,7 +74,12 @@ def list_schedules(  # noqa: PLR0913 - a command's flags
     """List schedules, the newest first."""
     with connected(settings) as milepost:
         page = milepost.schedules.list(
-            enabled=enabled, agent=agent, user=user, limit=limit, after=after
+            enabled=enabled,
+            agent=agent,
+            user=user,
+            metadata=pairs(metadata or ()),
+            limit=limit,
+            after=after,
         )
     show_page(page, HEADINGS, _row_of, as_json=as_json)
 
@@ -122,8 +152,12 @@ def update(  # noqa: PLR0913 - a command's flags
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="in place of all that it has; may be repeated"),
     ] = None,
+    unset: Annotated[
+        list[Droppable] | None, typer.Option(help="take this away; may be repeated")
+    ] = None,
 ) -> None:
     """Change what is named, and print the schedule; who changes its run answers for the runs."""
+    dropped = frozenset(unset or ())
     given = {
         "cron": cron,
         "timezone": timezone,
@@ -133,8 +167,8 @@ def update(  # noqa: PLR0913 - a command's flags
         "enabled": enabled,
         "metadata": None if metadata is None else pairs(metadata),
     }
-    changes = cast("ScheduleChanges", _named(given))
-    of_run = _named({"agent": agent, "input": words, "user": user, "session_id": session})
+    changes = cast("ScheduleChanges", _named(given, dropped))
+    of_run = _named({"agent": agent, "input": words, "user": user, "session_id": session}, dropped)
     if not changes and not of_run:
         raise typer.BadParameter("name what is to change, such as --timezone Europe/Berlin")
     with connected(settings) as milepost:
@@ -170,8 +204,16 @@ def delete(settings: Settings, *, schedule_id: ScheduleId) -> None:
         milepost.schedules.delete(schedule_id)
 
 
-def _named(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in given.items() if value is not None}
+def _named(given: Mapping[str, object], dropped: Iterable[Droppable]) -> dict[str, object]:
+    """Return what is to change: what has a value, and what is to be empty from now on."""
+    named = {name: value for name, value in given.items() if value is not None}
+    for each in dropped:
+        field, empty = _EMPTY[each]
+        if field in named:
+            raise typer.BadParameter(f"--{each} gives what --unset {each} takes away; name one")
+        if field in given:
+            named[field] = empty
+    return named
 
 
 def _row_of(schedule: Schedule) -> Sequence[object]:
