@@ -5,9 +5,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from jsonschema import ValidationError
 
+from milepost.tools.ready import UNJUDGED
 from tests.api.asking import ended, events, started
 from tests.api.making import refusal
+from tests.contract import require_fits
 
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 FORMAT = {"schema": {"type": "object", "required": ["answer"]}, "retries": 0}
@@ -87,6 +90,23 @@ async def test_a_form_that_could_not_be_judged_is_refused(client: httpx2.AsyncCl
     [error] = answer.json()["errors"]
     assert error["pointer"] == "/response_format/schema"
     assert "has the type 'thing'" in error["detail"]
+
+
+@pytest.mark.parametrize("keyword", sorted(UNJUDGED))
+async def test_a_keyword_that_is_not_judged_is_refused_as_the_contract_says(
+    client: httpx2.AsyncClient, keyword: str
+) -> None:
+    form = {"schema": {"type": "object", keyword: {}}}
+
+    answer = await client.post(
+        "/v1/runs", json={"agent": "demo", "input": "hi", "response_format": form}
+    )
+
+    assert refusal(answer) == (422, "invalid_request")
+    assert f"uses {keyword}, which Milepost does not judge" in answer.json()["detail"]
+    with pytest.raises(ValidationError):
+        require_fits("ResponseFormat", form)
+    require_fits("ResponseFormat", {"schema": {"type": "object", "minProperties": 1}})
 
 
 async def test_a_run_may_do_without_the_cache(client: httpx2.AsyncClient) -> None:
