@@ -1,10 +1,14 @@
 """How a client takes what servers say when they cannot go on."""
 
+from typing import get_args
+
 import orjson
 import pytest
 
 from milepost.client import Event, Milepost, Patience
+from milepost.client.following import TERMINAL
 from milepost.core.errors import ApiError, UnavailableError
+from milepost.core.events import Terminal
 from tests.client.conftest import EAGER
 from tests.client.scripted_server import ScriptedServer, answer, frame, scripted, stream
 
@@ -25,6 +29,10 @@ def types(events: list[Event]) -> list[str]:
 def places(server: ScriptedServer) -> list[str | None]:
     """Return from where each connection was to go on."""
     return [asked.headers.get("last-event-id") for asked in server.asked]
+
+
+def test_what_ends_a_run_is_what_the_service_ends_it_with() -> None:
+    assert {kind.type for kind in get_args(Terminal)} == TERMINAL
 
 
 async def test_it_comes_back_with_the_last_id_that_it_saw() -> None:

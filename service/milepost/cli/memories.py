@@ -8,8 +8,7 @@ import typer
 from milepost.cli.calling import connected
 from milepost.cli.flags import CLIENT, with_settings
 from milepost.cli.printing import show_line, show_list, show_page
-from milepost.client.shapes import Memory
-from milepost.core.memories import MemoryKind, MemoryScope
+from milepost.client.shapes import Memory, MemoryKind, MemoryScope
 from milepost.settings import Settings
 
 app = typer.Typer(help="List, look for, export and forget what was learned.", no_args_is_help=True)
