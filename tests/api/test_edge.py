@@ -76,6 +76,45 @@ async def test_a_path_with_a_nul_character_is_not_found(client: httpx2.AsyncClie
         assert refusal(await client.get(path)) == (404, "not_found")
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("Authorization", ("Bearer mp_one", "Bearer mp_two")),
+        ("Content-Type", (JSON, "text/csv")),
+        ("Idempotency-Key", ("a", "b")),
+        ("Last-Event-ID", ("1", "2")),
+    ],
+)
+async def test_a_header_that_means_one_thing_is_refused_where_it_stands_twice(
+    client: httpx2.AsyncClient, name: str, values: tuple[str, str]
+) -> None:
+    twice = [(name, value) for value in values]
+
+    refused = await client.get("/v1/runs", headers=twice)
+
+    assert refusal(refused) == (400, "malformed_http")
+    assert refused.json()["detail"] == f"the request has 2 {name.lower()} headers; send one"
+
+
+async def test_two_hosts_are_refused_before_either_is_believed() -> None:
+    async def answer(_: Scope, __: Receive, ___: Send) -> None:
+        raise AssertionError("it came as far as the routes")
+
+    async with behind_the_edge(answer) as client:
+        refused = await client.get("/", headers=[("host", "elsewhere"), ("host", "localhost")])
+
+    assert refusal(refused) == (400, "malformed_http")
+    assert refused.json()["detail"] == "the request has 2 host headers; send one"
+
+
+async def test_a_header_that_is_a_list_may_stand_in_several_lines(
+    client: httpx2.AsyncClient,
+) -> None:
+    answer = await client.get("/v1/runs", headers=[("accept", JSON), ("accept", "text/html")])
+
+    assert answer.status_code == 200
+
+
 async def test_a_method_that_is_not_served_says_which_are(client: httpx2.AsyncClient) -> None:
     answer = await client.delete("/v1/agents")
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from milepost.api.access import OPEN_ID, Access
 from milepost.api.problems import problem, status_of
 from milepost.api.request_limit import RequestLimit
 from milepost.core.errors import (
+    InvalidError,
     MilepostError,
     NotFoundError,
     UnauthorizedError,
@@ -34,6 +36,9 @@ _PUBLIC_BELOW = tuple(f"/{decision}/" for decision in DECISIONS)
 # They hold nothing: whatever they show, they ask the API for, with their reader's key.
 _PAGES = frozenset({"/", "/docs"})
 _PAGES_BELOW = "/console/"
+
+# A request has one of each (RFC 9110, section 5.3): of two, chance would say which is meant.
+_SINGLE = (b"host", b"authorization", b"content-type", b"idempotency-key", b"last-event-id")
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
@@ -77,6 +82,8 @@ class Edge:
         scope["app"] = self
         scope.setdefault("state", {})["request_id"] = request_id
         try:
+            if len(headers) < len(scope["headers"]):
+                _refuse_repeated(scope["headers"])
             await self._require_access(scope, headers)
             _refuse_nul(scope["path"])
             await self._router(scope, receive, named_send)
@@ -168,6 +175,15 @@ class Edge:
     def _request_id(self, sent: bytes) -> str:
         text = sent.decode("latin-1")
         return text if _REQUEST_ID.fullmatch(text) else self._new_id("req")
+
+
+def _refuse_repeated(sent: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raise `InvalidError` for a header that is there more than once, and means one thing only."""
+    counts = Counter(name for name, _ in sent)
+    for name in _SINGLE:
+        if counts[name] > 1:
+            told = f"the request has {counts[name]} {name.decode()} headers; send one"
+            raise InvalidError(told, code="malformed_http")
 
 
 def _refuse_nul(path: str) -> None:
