@@ -10,7 +10,7 @@ from jsonschema import ValidationError
 from milepost.tools.ready import UNJUDGED
 from tests.api.asking import ended, events, started
 from tests.api.making import refusal
-from tests.contract import require_fits
+from tests.contract import CONTRACT, require_fits
 
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 FORMAT = {"schema": {"type": "object", "required": ["answer"]}, "retries": 0}
@@ -107,6 +107,12 @@ async def test_a_keyword_that_is_not_judged_is_refused_as_the_contract_says(
     with pytest.raises(ValidationError):
         require_fits("ResponseFormat", form)
     require_fits("ResponseFormat", {"schema": {"type": "object", "minProperties": 1}})
+
+
+def test_the_contract_refuses_no_keyword_that_is_judged() -> None:
+    judged = CONTRACT["components"]["schemas"]["JudgedSchema"]
+
+    assert set(judged["propertyNames"]["not"]["enum"]) == UNJUDGED
 
 
 async def test_a_run_may_do_without_the_cache(client: httpx2.AsyncClient) -> None:
