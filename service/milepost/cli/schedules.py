@@ -27,6 +27,10 @@ LateMax = Annotated[
     float | None,
     typer.Option(help="how late a run may be made; unset: however late", callback=finite),
 ]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="the schedule's own; may be repeated"),
+]
 
 CRON = typer.Option(help="when: minute, hour, day, month and weekday")
 TIMEZONE = typer.Option(help="on whose clock, such as Europe/Berlin")
@@ -63,10 +67,7 @@ def list_schedules(  # noqa: PLR0913 - a command's flags
     enabled: Annotated[bool | None, typer.Option("--enabled/--paused", help="only these")] = None,
     agent: Annotated[str | None, typer.Option(help="that name the agent so")] = None,
     user: Annotated[str | None, typer.Option(help="whose runs act for this user")] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="the schedule's own; may be repeated"),
-    ] = None,
+    metadata: Metadata = None,
     limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
     after: Annotated[str | None, typer.Option(help="the id of the last one already seen")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, for programs")] = False,
@@ -109,10 +110,7 @@ def create(  # noqa: PLR0913 - a command's flags
     disabled: Annotated[
         bool, typer.Option("--disabled", help="make no runs until it is resumed")
     ] = False,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="the schedule's own; may be repeated"),
-    ] = None,
+    metadata: Metadata = None,
 ) -> None:
     """Have a run made again and again, and print the schedule with the times to come."""
     run: ScheduledRun = {"agent": agent, "input": words, "user": user, "session_id": session}
@@ -157,7 +155,7 @@ def update(  # noqa: PLR0913 - a command's flags
     ] = None,
 ) -> None:
     """Change what is named, and print the schedule; who changes its run answers for the runs."""
-    dropped = frozenset(unset or ())
+    dropped = unset or ()
     given = {
         "cron": cron,
         "timezone": timezone,
