@@ -158,6 +158,7 @@ class Workshop:
     ) -> Means:
         """Return what a drive needs, with this model and these tools."""
         provider: Provider = Scripted(model) if isinstance(model, Iterable) else model
+        policies = TenantPolicies(self.ports.store, clock=self.ports.clock)
         means = Means(
             ports=self.ports,
             providers=Catalog({"test": provider}),
@@ -167,9 +168,9 @@ class Workshop:
             lease=self.lease,
             lease_wait_s=0.0,
             children=StoredChildren(self.ports),
-            standing_of=TenantPolicies(self.store, clock=self.ports.clock).of,
-            rates=StoredRates(self.store),
-            transactions=StoredTransactions(self.store),
+            standing_of=self.ports.store.outlasting(policies.of),
+            rates=StoredRates(self.ports.store),
+            transactions=StoredTransactions(self.ports.store),
         )
         return replace(means, **changes)
 

@@ -221,7 +221,7 @@ class Host:
             lease=lease,
             drain_s=1.0,
             children=StoredChildren(self.ports),
-            standing_of=self.policies.of,
+            standing_of=self.store.outlasting(self.policies.of),
         )
 
     # --- What tools and models find around them ---

@@ -9,16 +9,21 @@ import pytest
 from sqlalchemy import select, update
 
 from milepost.core.agents import Agent
+from milepost.core.effects import CallTool
 from milepost.core.errors import UnavailableError
-from milepost.core.events import RunResumed, RunRetried, RunWaiting, ToolCallCompleted
+from milepost.core.events import Event, RunResumed, RunRetried, RunWaiting, ToolCallCompleted
+from milepost.core.state import State
 from milepost.dispatch.port import Dispatcher, Offer
 from milepost.dispatch.sql import Sql
 from milepost.live.hub import QUEUE_BELL, Hub
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.means import Means
+from milepost.runtime.stored_children import StoredChildren
+from milepost.runtime.tenant_policies import FRESH_MS
 from milepost.store import agents, queue, schema
 from milepost.store.dialect import now_ms, number, text
+from milepost.store.records import Claim
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
 from milepost.tools import Registry, ToolContext, tool
@@ -513,6 +518,68 @@ async def test_an_outage_takes_no_result_from_a_tool(shop: Workshop, *, within: 
     log = await shop.log(run.id)
     assert [event.result for event in of(log, ToolCallCompleted)] == ["charged"]
     assert of(log, RunResumed) == []
+
+
+async def test_an_outage_takes_no_result_from_a_tool_by_which_rules_are_read_anew(
+    shop: Workshop,
+) -> None:
+    """What the worker knows of them is old by then, and so they are the first to be asked for."""
+    line = over_a_line(shop)
+
+    @tool
+    async def charge() -> str:
+        """Charge."""
+        line.absences = 30
+        shop.clock.ahead_ms += FRESH_MS
+        return "charged"
+
+    await hired(shop, shop.agent(charge))
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        means = shop.means([calling(("charge", {})), saying("Done.")], charge)
+        async with working(shop, means, poll_s=0.001):
+            await status(shop, run.id, "completed")
+
+    log = await shop.log(run.id)
+    assert [event.result for event in of(log, ToolCallCompleted)] == ["charged"]
+    assert of(log, RunResumed) == []
+
+
+async def test_an_outage_as_a_child_is_queued_takes_no_result_from_a_tool_beside_it(
+    shop: Workshop,
+) -> None:
+    line, charging = over_a_line(shop), asyncio.Event()
+
+    @tool
+    async def charge() -> str:
+        """Charge for as long as the database is away."""
+        charging.set()
+        await line.back.wait()
+        return "charged"
+
+    class Cut(StoredChildren):
+        """Children that are queued as the database goes away, under a tool that has begun."""
+
+        async def start(
+            self, effect: CallTool, seq: int, claim: Claim, agent: Agent, state: State
+        ) -> Event:
+            """Queue the run."""
+            await charging.wait()
+            line.absences = 30
+            return await super().start(effect, seq, claim, agent, state)
+
+    await hired(shop, replace(shop.agent(charge), tools=("charge", "agent:clerk")))
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        asked = calling(("charge", {}), ("agent:clerk", {"input": "Write."}))
+        model = [asked, saying("Written."), saying("Done.")]
+        means = shop.means(model, charge, children=Cut(shop.ports))
+        async with working(shop, means, poll_s=0.001):
+            await status(shop, run.id, "completed")
+
+    log = await shop.log(run.id)
+    assert [event.result for event in of(log, ToolCallCompleted)] == ["charged", "Written."]
+    assert "outage" not in [event.why for event in of(log, RunResumed)]
 
 
 @pytest.mark.usefixtures("agent")

@@ -152,7 +152,7 @@ class TenantBudgets:
     async def _free(self, tenant: str) -> bool:
         freed = False
         for _ in range(FREES_MAX):
-            found = await self._store.write(reservations.free(tenant))
+            found = await self._store.free(tenant)
             freed = freed or found > 0
             if found < reservations.FREE_MAX:
                 break

@@ -33,6 +33,11 @@ class StoredChildren:
         self, effect: CallTool, seq: int, claim: Claim, agent: Agent, state: State
     ) -> Event:
         """Queue the run that the call becomes; one that was queued before stays as it is."""
+        return await self._ports.store.outlasting(self._start)(effect, seq, claim, agent, state)
+
+    async def _start(
+        self, effect: CallTool, seq: int, claim: Claim, agent: Agent, state: State
+    ) -> Event:
         wanted = await child_of(effect, seq, claim, agent, state, self._ports)
         if isinstance(wanted, Failure):
             return ToolCallFailed(effect.call.id, wanted)
@@ -58,8 +63,8 @@ class StoredChildren:
         return asked - await self._open(claim)
 
     async def _open(self, claim: Claim) -> frozenset[str]:
-        work = children.open_of(claim.tenant, claim.run_id)
-        return frozenset(await self._ports.store.read(work))
+        tenant, run_id = claim.tenant, claim.run_id
+        return frozenset(await self._ports.store.look(lambda: children.open_of(tenant, run_id)))
 
     async def part(self, claim: Claim, state: State) -> None:
         """Tell the parent that this run is over, and stop the children that nobody waits for.

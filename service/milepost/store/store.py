@@ -2,12 +2,21 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from milepost.core.errors import FencedError
-from milepost.store import artifacts, budgets, log, new_runs, pending, rates, spending
+from milepost.store import (
+    artifacts,
+    budgets,
+    log,
+    new_runs,
+    pending,
+    rates,
+    reservations,
+    spending,
+)
 from milepost.store.amounts import Amounts
 from milepost.store.budget_counters import Place
 from milepost.store.budgets import BudgetRow
@@ -22,6 +31,7 @@ from milepost.store.spending import Charge, Crossing, Fit, Reserve, Settle, Shor
 from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CREATE_TRIES = 3
@@ -146,6 +156,10 @@ class Store:
         assert not isinstance(outcome, Amounts | Shortage | None), "so a Settle ends"
         return outcome
 
+    async def free(self, tenant: str) -> int:
+        """Free what the dead had reserved, as `reservations.free` does: see `append` on outages."""
+        return await self._when_back(lambda: self.write(reservations.free(tenant)))
+
     async def charge(self, tenant: str, places: Sequence[Place], billed: Amounts) -> None:
         """Count what was taken of budgets without having been reserved, once at most.
 
@@ -171,6 +185,17 @@ class Store:
     async def look(self, work: Callable[[], Work[T]]) -> T:
         """Do work that changes nothing, for whoever drives a run: see `append` on outages."""
         return await self._when_back(lambda: self.read(work()))
+
+    def outlasting(self, act: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Return `act`, which may be done twice, for whoever drives a run: see `append` on outages.
+
+        Who gave up in the middle of a run would stop the tools that are under way in it.
+        """
+
+        async def outlast(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._when_back(lambda: act(*args, **kwargs))
+
+        return outlast
 
     async def _append(self, item: Append) -> tuple[int, tuple[str, ...]]:
         try:
