@@ -1,8 +1,8 @@
 """An engine whose connection breaks when told to: before a request, or right after a commit."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from milepost.store.dialect import DialectName
@@ -62,9 +62,12 @@ class BreakingEngine:
         """Say how many transactions may stay open at once."""
         return self._engine.transactions_max
 
-    def transaction(self, limit_s: float) -> AbstractAsyncContextManager[OpenTransaction]:
+    @asynccontextmanager
+    async def transaction(self, limit_s: float) -> AsyncIterator[OpenTransaction]:
         """Give a transaction of the real engine."""
-        return self._engine.transaction(limit_s)
+        await self._reach()
+        async with self._engine.transaction(limit_s) as opened:
+            yield opened
 
     async def scrub(self) -> bool:
         """Scrub what is behind."""

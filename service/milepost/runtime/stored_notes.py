@@ -23,7 +23,10 @@ FOUND_MAX = 20
 
 
 class StoredNotes:
-    """Keeps for whom the run's agent learns, and looks where it recalls."""
+    """Keeps for whom the run's agent learns, and looks where it recalls.
+
+    A database that is away is waited for, as by all that a run does.
+    """
 
     def __init__(
         self, store: Store, clock: Clock, new_id: NewId, vectors: Vectors | None = None
@@ -36,6 +39,15 @@ class StoredNotes:
 
     async def keep(self, context: ToolContext, finding: Finding) -> str:
         """Keep it, once; say whose memory it is in."""
+        return await self._store.outlasting(self._keep)(context, finding)
+
+    async def look(self, context: ToolContext, query: str) -> Sequence[str]:
+        """Return what is known about it, the best first, a line each."""
+        if not (named := sought(query)):
+            return ()
+        return await self._store.outlasting(self._look)(context, query, named)
+
+    async def _keep(self, context: ToolContext, finding: Finding) -> str:
         agent = await self._agent(context)
         scope = _scope(agent, context)
         [owner] = owners_of([scope], context.session_id, context.user, agent.id)
@@ -50,10 +62,7 @@ class StoredNotes:
         await self._store.write(_kept(new))
         return scope
 
-    async def look(self, context: ToolContext, query: str) -> Sequence[str]:
-        """Return what is known about it, the best first, a line each."""
-        if not (named := sought(query)):
-            return ()
+    async def _look(self, context: ToolContext, query: str, named: Sequence[str]) -> Sequence[str]:
         agent = await self._agent(context)
         wanted = (agent.memory and agent.memory.recall) or Remembered()
         owners = owners_of(wanted.scopes, context.session_id, context.user, agent.id)

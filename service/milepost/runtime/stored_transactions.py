@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from milepost.core.errors import FencedError, ToolError
@@ -27,12 +27,16 @@ class StoredTransactions:
 
     @asynccontextmanager
     async def open(self, limit_s: float) -> AsyncIterator[Opened]:
-        """Open one; what is left without a commit is rolled back."""
+        """Open one, once the database is there; what is left without a commit is rolled back."""
+        begin = self._store.outlasting(self._begin)
         try:
-            async with self._store.transaction(limit_s) as opened:
-                yield _Opened(self._store, opened)
+            async with AsyncExitStack() as stack:
+                yield _Opened(self._store, await begin(stack, limit_s))
         except (DatabaseUnavailableError, DatabaseRefusedError) as error:
             raise _nothing_done(error) from error
+
+    async def _begin(self, stack: AsyncExitStack, limit_s: float) -> OpenTransaction:
+        return await stack.enter_async_context(self._store.transaction(limit_s))
 
 
 class _Opened:

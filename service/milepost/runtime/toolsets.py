@@ -27,6 +27,7 @@ from milepost.tools.egress import Egress
 from milepost.tools.mcp.listing import ListedTool, Server
 from milepost.tools.mcp.opening import connect
 from milepost.tools.references import Reference, Secrets, limited
+from milepost.tools.secret import FindSecret
 
 if TYPE_CHECKING:
     from milepost.tools.mcp.server import McpServer
@@ -112,7 +113,7 @@ class Toolsets:
 
         Raises `MilepostError` for one that cannot be used.
         """
-        secrets = self._secrets_of(tenant, source)
+        secrets = _secrets_of(tenant, source, self._secrets.find)
         if not isinstance(source, McpSource):
             return [], await self._tools(source, [], None, secrets)
         server = connect(source.server, self._egress.guard, secrets)
@@ -172,7 +173,7 @@ class Toolsets:
         server = None
         try:
             source = decode_source(row)
-            secrets = self._secrets_of(row.tenant, source)
+            secrets = _secrets_of(row.tenant, source, self._store.outlasting(self._secrets.find))
             if isinstance(source, McpSource):
                 server = connect(source.server, self._egress.guard, secrets)
             tools = await self._tools(source, decode_listing(row), server, secrets)
@@ -187,15 +188,16 @@ class Toolsets:
         """Return the source's tools, made where nobody waits for it: documents may be long."""
         return await asyncio.to_thread(tools_from, source, listed, server, self._egress, secrets)
 
-    def _secrets_of(self, tenant: str, source: Source) -> Secrets:
-        async def secrets(reference: Reference) -> str:
-            return await self._secrets.find(tenant, reference.name)
-
-        return limited(secrets, references_of(source))
-
     def _retire_all(self, built: Iterable[_Built]) -> None:
         """Have the servers' connections ended, but under no call: it may be acting already."""
         for each in built:
             if each.server is not None:
                 each.server.retire()
                 self._retired.add(each.server)
+
+
+def _secrets_of(tenant: str, source: Source, find: FindSecret) -> Secrets:
+    async def secrets(reference: Reference) -> str:
+        return await find(tenant, reference.name)
+
+    return limited(secrets, references_of(source))
