@@ -435,6 +435,7 @@ WORKS: dict[str, Callable[[], Work[Any]]] = {
     "fan out": lambda: webhook_deliveries.fan_out(1),
     "what is due for webhooks": lambda: webhook_deliveries.ready(["whk_2"], NOW_MS),
     "claim deliveries": lambda: webhook_deliveries.claim({"whk_1": 4}, lease_ms=1, now_ms=NOW_MS),
+    "claimed deliveries": lambda: webhook_deliveries.claimed(["whk_1"], NOW_MS),
     "deliveries": lambda: webhook_deliveries.search(TENANT, "whk_1", Page(20)),
     "purge of deliveries": lambda: webhook_deliveries.purge(NOW_MS),
     "delete a webhook": lambda: webhooks.delete(TENANT, "whk_1"),

@@ -14,6 +14,7 @@ from milepost.live.hub import OUTBOX_BELL
 from milepost.runtime.secrets import Vault
 from milepost.runtime.webhook_secrets import kept
 from milepost.store import sessions, webhook_deliveries, webhooks
+from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.store import Store
 from milepost.store.webhook_deliveries import DeliveryRow
 from milepost.store.webhooks import WebhookRow
@@ -21,6 +22,7 @@ from milepost.tools import egress
 from milepost.tools.egress import open_egress
 from milepost.worker import courier as couriers
 from milepost.worker.courier import LEASE_MS, Courier
+from tests.store.breaking import BreakingEngine
 from tests.store.making import TENANT, asking, finished
 from tests.store.making_webhooks import deliveries, hooked, put
 from tests.stubs.web_server import web_server
@@ -244,6 +246,74 @@ async def test_a_courier_that_dies_before_it_writes_down_sends_the_same_id_again
 
     assert (await there.next()).id == first.id
     assert (await desk.one(row)).status == "delivered"
+
+
+def over_a_line(desk: Office) -> BreakingEngine:
+    """Have couriers reach the database over a line that can be broken."""
+    line = BreakingEngine(desk.store.engine)
+    desk.store = Store(line, waits_s=(0,))
+    return line
+
+
+async def test_an_outage_keeps_no_claimed_message_until_the_claim_lapses(
+    desk: Office, there: Receiver
+) -> None:
+    row, line, courier = await told(desk, there), over_a_line(desk), desk.courier()
+    (claimed,) = await courier.take()
+
+    line.absences = 3
+    await courier.send(claimed)
+
+    assert (await there.next()).id == claimed.id
+    assert (await desk.one(row)).status == "delivered"
+
+
+async def test_an_outage_has_no_message_sent_twice(desk: Office, there: Receiver) -> None:
+    row, line, courier = await told(desk, there), over_a_line(desk), desk.courier()
+    (claimed,) = await courier.take()
+    there.held = asyncio.Event()
+    sending = asyncio.create_task(courier.send(claimed))
+    await there.next()
+    line.absences = 3
+    there.held.set()
+    await sending
+
+    desk.now_ms += LEASE_MS
+
+    assert await turn(desk.courier()) == []
+    assert (await desk.one(row)).status == "delivered"
+
+
+async def test_a_message_whose_claim_lapsed_in_an_outage_is_left_to_others(
+    desk: Office, there: Receiver
+) -> None:
+    row, courier = await told(desk, there), desk.courier()
+    (claimed,) = await courier.take()
+
+    desk.now_ms += LEASE_MS
+    await courier.send(claimed)
+
+    assert there.arrived.empty()
+    assert (await desk.one(row)).status == "pending"
+
+
+async def test_messages_whose_claim_was_not_answered_are_sent_at_once(
+    desk: Office, there: Receiver
+) -> None:
+    row, line, courier = await told(desk, there, 2), over_a_line(desk), desk.courier()
+    await desk.store.write(webhook_deliveries.fan_out(desk.now_ms))
+    line.breaks, line.absences_after = 1, 1
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailableError):
+            await courier.take()
+
+    desk.now_ms += 1
+    await turn(courier)
+
+    found = await deliveries(desk.store, row)
+    assert {(each.status, each.claims) for each in found} == {("delivered", 1)}
+    assert there.arrived.qsize() == len(found) == 2
+    assert await turn(courier) == []
 
 
 async def test_two_couriers_send_each_message_once(desk: Office, there: Receiver) -> None:

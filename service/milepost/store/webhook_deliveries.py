@@ -148,6 +148,15 @@ _CLAIM = Statement(
     .values(claims=_D.claims + 1, due_ms=number("until_ms"))
     .returning(*_COLUMNS)
 )
+_claimed = rows("claimed", "webhook_id")
+_CLAIMED = Statement(
+    select(*_COLUMNS).where(
+        _pending,
+        _D.due_ms == number("until_ms"),
+        _D.claims > _D.settled,
+        _D.webhook_id.in_(select(_claimed.c.webhook_id)),
+    )
+)
 _own = _D.tenant == text("tenant")
 _SETTLE = Statement(
     update(schema.webhook_deliveries)
@@ -279,6 +288,16 @@ def claim(wanted: Mapping[str, int], *, lease_ms: int, now_ms: int) -> Work[list
         for webhook_id, limit in wanted.items()
     )
     return [DeliveryRow(*row) for claimed in found for row in claimed]
+
+
+def claimed(webhook_ids: Iterable[str], until_ms: int) -> Work[list[DeliveryRow]]:
+    """Return what was claimed for these webhooks until that very millisecond.
+
+    Of two who did so in the same one, either may be told of both.
+    """
+    asked = rows_of({"webhook_id": webhook_id} for webhook_id in webhook_ids)
+    found = yield _CLAIMED(claimed=asked, until_ms=until_ms)
+    return [DeliveryRow(*row) for row in found]
 
 
 def delivered(row: DeliveryRow, attempt: Attempt) -> Work[bool]:

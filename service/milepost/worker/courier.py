@@ -2,7 +2,7 @@
 
 It claims before it sends and writes down what came of it afterwards. Whoever dies in between leaves
 a claim that lapses: then another sends the same under the same id, so that nothing is lost, and a
-receiver that looks at ids takes nothing twice.
+receiver that looks at ids takes nothing twice. Who lives waits for a database that is away.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from yarl import URL
 
@@ -22,6 +23,7 @@ from milepost.runtime.secrets import Vault
 from milepost.runtime.webhook_messages import ErasedError, Messages
 from milepost.runtime.webhook_secrets import signatures
 from milepost.store import outbox, webhook_deliveries, webhooks
+from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.webhook_deliveries import Attempt, DeliveryRow
 from milepost.store.webhooks import WebhookRow
 from milepost.store.work import Work
@@ -55,6 +57,14 @@ class Post:
     egress: Egress
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What was to be claimed for these webhooks, and until when."""
+
+    webhook_ids: tuple[str, ...]
+    until_ms: int
+
+
 class Courier:
     """Sends deliveries that are due. An endpoint that is slow holds up nobody but itself."""
 
@@ -73,6 +83,7 @@ class Courier:
         self._to_webhook: Counter[str] = Counter()
         self._of_tenant: Counter[str] = Counter()
         self._behind = ""
+        self._unanswered: _Claim | None = None
         self._log = logger("webhooks")
 
     async def run(self) -> None:
@@ -90,6 +101,12 @@ class Courier:
 
     async def take(self) -> list[DeliveryRow]:
         """Claim what is due, as much as there is room for. Each is to be handed to `send`."""
+        taken = await self._find_unanswered() or await self._take()
+        self._to_webhook.update(row.webhook_id for row in taken)
+        self._of_tenant.update(row.tenant for row in taken)
+        return taken
+
+    async def _take(self) -> list[DeliveryRow]:
         store = self._ports.store
         for _ in range(PAGES_MAX):
             if not await store.read(outbox.waits()):
@@ -101,18 +118,29 @@ class Courier:
         wanted = await self._wanted()
         if not wanted:
             return []
-        claim = webhook_deliveries.claim(wanted, lease_ms=LEASE_MS, now_ms=self._ports.clock())
-        taken = await store.write(claim)
-        self._to_webhook.update(row.webhook_id for row in taken)
-        self._of_tenant.update(row.tenant for row in taken)
-        return taken
+        now_ms = self._ports.clock()
+        claim = webhook_deliveries.claim(wanted, lease_ms=LEASE_MS, now_ms=now_ms)
+        try:
+            return await store.write(claim)
+        except DatabaseUnavailableError:
+            self._unanswered = _Claim(tuple(wanted), now_ms + LEASE_MS)
+            raise
+
+    async def _find_unanswered(self) -> list[DeliveryRow]:
+        """Return what the last claim took, if its answer was lost: nobody else sends it soon."""
+        if (lost := self._unanswered) is None:
+            return []
+        claimed = webhook_deliveries.claimed(lost.webhook_ids, lost.until_ms)
+        found = await self._ports.store.read(claimed)
+        self._unanswered = None
+        return found
 
     async def send(self, row: DeliveryRow) -> None:
         """Send what was claimed, and write down what came of it."""
         try:
             await self._send(row)
         except MilepostError:
-            raise  # The store was away: the claim lapses, and then it is sent.
+            raise  # The store has refused it: the claim lapses, and then it is sent.
         except Exception:
             self._log.exception("a message could not be made", delivery=row.id)
             await self._again(row, Attempt(self._ports.clock(), 0, error=BROKEN))
@@ -154,18 +182,24 @@ class Courier:
             return Attempt(started_ms, took_ms, **came)  # type: ignore[arg-type]  # by its names
 
         try:
-            hook = await self._ports.store.read(webhooks.find(row.tenant, row.webhook_id))
-            body = await self._post.messages.body(row, hook)
+            hook, body = await self._ports.store.outlasting(self._written)(row)
+            if self._ports.clock() >= row.due_ms:
+                return  # The claim has lapsed, and somebody else may be sending it.
             answer = await self._post.egress.fetch(self._outgoing(row, hook, body, started_ms))
         except NotFoundError:
             return  # The webhook was deleted, and the delivery with it.
         except ErasedError as error:
             lost = attempt(error=str(error))
-            await self._settle(webhook_deliveries.failed(row, lost, None), "dead")
+            await self._settle(partial(webhook_deliveries.failed, row, lost, None), "dead")
         except (EgressError, ConfigurationError) as error:
             await self._again(row, attempt(error=str(error)))
         else:
             await self._answered(row, answer, attempt)
+
+    async def _written(self, row: DeliveryRow) -> tuple[WebhookRow, bytes]:
+        """Return the webhook as it is now, and the message for it."""
+        hook = await self._ports.store.read(webhooks.find(row.tenant, row.webhook_id))
+        return hook, await self._post.messages.body(row, hook)
 
     def _outgoing(self, row: DeliveryRow, hook: WebhookRow, body: bytes, now_ms: int) -> Outgoing:
         headers = {
@@ -190,9 +224,9 @@ class Courier:
     ) -> None:
         told = attempt(status=answer.status, excerpt=answer.text.replace("\x00", "\ufffd"))
         if answer.status // 100 == 2:
-            await self._settle(webhook_deliveries.delivered(row, told), "delivered")
+            await self._settle(partial(webhook_deliveries.delivered, row, told), "delivered")
         elif answer.status == GONE:
-            await self._settle(_gone(row, told), "dead")
+            await self._settle(partial(_gone, row, told), "dead")
             self._log.warning("a webhook is gone, and disabled", webhook=row.webhook_id)
         else:
             await self._again(row, told)
@@ -202,11 +236,12 @@ class Courier:
         if wait is None:
             self._log.warning("a delivery is dead", webhook=row.webhook_id, delivery=row.id)
         status: DeliveryStatus = "dead" if wait is None else "failed"
-        await self._settle(webhook_deliveries.failed(row, attempt, wait), status)
+        await self._settle(partial(webhook_deliveries.failed, row, attempt, wait), status)
 
-    async def _settle(self, work: Work[bool], status: DeliveryStatus) -> None:
+    async def _settle(self, work: Callable[[], Work[bool]], status: DeliveryStatus) -> None:
         """Write down what came of an attempt, and count it, unless another one has followed."""
-        if await self._ports.store.write(work):
+        store = self._ports.store
+        if await store.outlasting(lambda: store.write(work()))():
             self._ports.metrics.count_deliveries(status)
 
 
