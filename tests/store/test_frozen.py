@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from milepost.store import batch_turns, batches, children, erasures, runs, sessions
+from milepost.store import batch_turns, batches, children, erasures, queue, runs, sessions
 from milepost.store.address import PostgresAddress
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.erasures import NewErasure
@@ -20,7 +20,18 @@ from milepost.store.store import Store
 from milepost.store.thread import PostgresThreadStore
 from milepost.store.work import Work
 from tests.store.conftest import opened, serving
-from tests.store.making import NOW_MS, TENANT, a_run, an_id, finished, held, letters
+from tests.store.making import (
+    NOW_MS,
+    TENANT,
+    a_run,
+    a_worker,
+    an_id,
+    claims,
+    finished,
+    held,
+    letters,
+    queued,
+)
 from tests.store.making_batches import a_batch, an_offer, chunk
 
 
@@ -108,3 +119,34 @@ async def test_a_child_that_tells_of_its_end_keeps_nothing_else_from_its_parent(
     await freeze(store, children.tell(over, NOW_MS), 2, tell_something_else)
 
     assert [each.kind for each in await letters(store, parent.run_id)] == ["steer"]
+
+
+async def test_a_worker_that_claims_keeps_no_run_from_those_who_could_drive_it(
+    store: Store, rival: PostgresThreadStore
+) -> None:
+    run, frozen, other = await queued(store), await a_worker(store), await a_worker(store)
+    letter = Letter("steer", "{}", "steer", NOW_MS)
+
+    def tell() -> None:
+        """Wait for the lock: whoever else claims passes the run over."""
+        rival.write(runs.deliver(TENANT, run.id, letter))
+
+    await freeze(store, queue.claim(frozen, 1, an_id("append"), NOW_MS), 1, tell)
+
+    assert [claim.run_id for claim in await claims(store, other)] == [run.id]
+
+
+async def test_a_sweep_keeps_no_run_of_the_dead_from_another_sweep(
+    store: Store, rival: PostgresThreadStore
+) -> None:
+    dead = await held(store)
+    await store.write(queue.dismiss_others("nobody"))
+    letter = Letter("steer", "{}", "steer", NOW_MS)
+
+    def tell() -> None:
+        """Wait for the lock: another sweep passes the run over."""
+        rival.write(runs.deliver(TENANT, dead.run_id, letter))
+
+    await freeze(store, queue.sweep(), 2, tell)
+
+    assert await store.write(queue.sweep()) == [dead.run_id]

@@ -46,9 +46,10 @@ from milepost.store.dialect import (
     word,
     words,
 )
+from milepost.store.hurry import hurrying
 from milepost.store.migrations import newest
 from milepost.store.records import Claim, LogEntry
-from milepost.store.work import Row, Statement, Work
+from milepost.store.work import Call, Row, Statement, Work
 
 CLAIM_MAX = 10
 SWEEP_MAX = 100
@@ -310,8 +311,8 @@ def claim(
     worker that read the newest log later could adopt a successor's head and pass for it.
     """
     statement = _CLAIM_FAIR if fair else _CLAIM
-    taken = yield statement(worker=worker, limit=limit, crashes_max=crashes_max)
-    return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
+    ready = statement(worker=worker, limit=limit, crashes_max=crashes_max)
+    return (yield from _take(ready, worker, append_id, time_ms))
 
 
 def claim_specific(
@@ -324,10 +325,10 @@ def claim_specific(
 ) -> Work[list[Claim]]:
     """Take those of these runs that are ready, as `claim` would; the others are not for now."""
     wanted = rows_of([{"run_id": run_id} for run_id in run_ids])
-    taken = yield _CLAIM_SPECIFIC(
+    ready = _CLAIM_SPECIFIC(
         worker=worker, limit=len(run_ids), crashes_max=crashes_max, wanted=wanted
     )
-    return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
+    return (yield from _take(ready, worker, append_id, time_ms))
 
 
 def claim_overdue(
@@ -340,9 +341,15 @@ def claim_overdue(
     crashes_max: int = ANY_CRASHES,
 ) -> Work[list[Claim]]:
     """Take up to `limit` runs that nobody took since they were ready, which is so long ago."""
-    taken = yield _CLAIM_OVERDUE(
+    ready = _CLAIM_OVERDUE(
         worker=worker, limit=limit, crashes_max=crashes_max, ready_for_ms=ready_for_ms
     )
+    return (yield from _take(ready, worker, append_id, time_ms))
+
+
+def _take(ready: Call, worker: str, append_id: str, time_ms: int) -> Work[list[Claim]]:
+    """Take what is ready. All others pass it over meanwhile: nobody may be frozen here for long."""
+    _, taken = yield hurrying(), ready
     return (yield from _begin(taken, worker, append_id, time_ms)) if taken else []
 
 
@@ -412,8 +419,11 @@ def _claims(
 
 
 def sweep() -> Work[list[str]]:
-    """Declare lapsed workers dead and queue the runs of the dead; return those runs."""
-    yield _DECLARE_DEAD()
+    """Declare lapsed workers dead and queue the runs of the dead; return those runs.
+
+    Other sweeps pass those over meanwhile: nobody may be frozen here for long.
+    """
+    yield hurrying(), _DECLARE_DEAD()
     stranded = yield _REQUEUE()
     return [run_id for (run_id,) in stranded]
 
