@@ -17,7 +17,7 @@ from milepost.api.problems import BodyError
 from milepost.api.session_exports import IMPORT_BYTES_MAX
 from milepost.core.errors import InvalidError
 from milepost.runtime.agent_spec import AgentSpec
-from tests.api.making import an_agent, made, refusal
+from tests.api.making import a_schedule, an_agent, made, refusal
 from tests.api.serving import Service
 from tests.api.surface import SURFACE, Endpoint, stocked
 
@@ -85,7 +85,35 @@ async def test_what_should_be_an_object_is_told_so_without_names_of_classes(
     answer = await client.post("/v1/agents", json=an_agent(memory={"extract": True}))
 
     assert refusal(answer) == (422, "invalid_request")
-    assert answer.json()["detail"] == "/memory/extract: Input should be an object"
+    assert answer.json()["detail"] == "/memory/extract: Input should be an object, not true"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"enabled": 0}, "/enabled: Input should be a valid boolean, not 0"),
+        ({"late_max_s": -1}, "/late_max_s: Input should be greater than or equal to 1, not -1"),
+        ({"late_max_s": "soon"}, "/late_max_s: Input should be a valid number, not a string"),
+        ({"overlap": "both"}, "/overlap: Input should be 'skip' or 'allow', not 'both'"),
+        ({"cron": None}, "/cron: Input should be a valid string, not null"),
+        ({"cron": {}}, "/cron: Input should be a valid string, not an object"),
+        ({"run": []}, "/run: Input should be an object, not a list"),
+        ({"name": ""}, "/name: String should have at least 1 character, not 0"),
+    ],
+)
+async def test_what_is_refused_is_named_beside_what_is_wanted(
+    client: httpx2.AsyncClient, changes: dict[str, Any], told: str
+) -> None:
+    answer = await client.post("/v1/schedules", json=a_schedule(**changes))
+
+    assert refusal(answer) == (422, "invalid_request")
+    assert answer.json()["detail"] == told
+
+
+async def test_what_is_secret_is_not_named_as_it_is_refused(client: httpx2.AsyncClient) -> None:
+    answer = await client.put("/v1/secrets/PIN", json={"value": 40725199})
+
+    assert answer.json()["detail"] == "/value: Input should be a valid string"
 
 
 async def test_no_endpoint_takes_what_is_not_json(

@@ -15,7 +15,7 @@ from milepost.api.accepting import JSON
 from milepost.api.problems import BodyError, FieldError
 from milepost.core.errors import InvalidError
 from milepost.core.json import INT_MAX, INT_MIN, UnencodableError, clean
-from milepost.runtime.spec import why
+from milepost.runtime.spec import instead, why
 
 BODY_BYTES_MAX = 1_048_576
 BODY_S_MAX = 60.0
@@ -144,7 +144,8 @@ def parse(kind: type[B], value: Any) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        is_secret = kind.model_config.get("hide_input_in_errors", False)
+        found = error.errors(include_url=False, include_context=False, include_input=not is_secret)
         listed = [field_error(each, value) for each in found[:FIELD_ERRORS_MAX]]
         raise BodyError(listed, total=len(found)) from error
 
@@ -204,7 +205,7 @@ def field_error(error: Any, value: Any) -> FieldError:
     """Return what pydantic says of one place of `value`, as clients read it."""
     place = _place(error["loc"], value, missing=error["type"] == "missing")
     pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in place)
-    return FieldError(pointer, why(error))
+    return FieldError(pointer, why(error) + instead(error))
 
 
 def _place(location: Sequence[str | int], value: Any, *, missing: bool) -> list[str]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -26,6 +26,8 @@ VALUE_CHARS_MAX = 65_536
 
 class SecretValue(Body):
     """What `PUT /v1/secrets/{name}` takes."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     value: Annotated[str, Field(min_length=1, max_length=VALUE_CHARS_MAX)]
 

@@ -1,6 +1,8 @@
 """Fields that several things which people write down have in common."""
 
+import json
 import re
+import reprlib
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
@@ -10,6 +12,9 @@ EXACT = ConfigDict(extra="forbid", strict=True, frozen=True)
 """Known fields of exactly their types."""
 
 _OBJECT_WANTED = frozenset({"model_type", "model_attributes_type", "dataclass_type", "dict_type"})
+_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
+_LENGTHS = frozenset({"string_too_short", "string_too_long"})
+_KINDS = {str: "a string", list: "a list", dict: "an object"}
 _MODEL = re.compile(r"[a-z0-9][a-z0-9_-]*/[\x21-\x7e]{1,200}")
 
 
@@ -37,3 +42,24 @@ def why(fault: ErrorDetails) -> str:
     if fault["type"] in _OBJECT_WANTED:
         return "Input should be an object"  # Not an instance of a class that nobody outside knows.
     return fault["msg"].removeprefix("Value error, ")
+
+
+def instead(fault: ErrorDetails) -> str:
+    """Return what was written there, as it stands behind `why`; nothing if that has said it.
+
+    Of texts only one that was to be chosen among some is told: any other may be long, or private.
+    """
+    if "input" not in fault:
+        return ""
+    kind, written = fault["type"], fault["input"]
+    match written:
+        case str() if kind == "literal_error":
+            return f", not {reprlib.repr(written)}"
+        case str() if kind in _LENGTHS:
+            return f", not {len(written)}"
+        case None | bool() | int() | float() if kind in _BOUNDS or kind.endswith("_type"):
+            return f", not {json.dumps(written)}"
+        case str() | list() | dict() if kind.endswith("_type"):
+            return f", not {_KINDS[type(written)]}"
+        case _:
+            return ""
