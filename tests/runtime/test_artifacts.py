@@ -1,6 +1,7 @@
 """What a run's tools leave behind: told of before their results, in the same append."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,27 @@ async def test_a_call_whose_artifact_cannot_be_kept_fails_and_says_that_the_tool
     assert failed.error.code == "artifact_not_kept"
     assert "leave ran" in failed.error.message
     assert await rows(shop, run_id) == []
+
+
+async def test_a_call_whose_artifact_finds_no_thread_fails_and_says_that_the_tool_ran(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends no drive, with which all that is under way beside it would go."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("asyncio"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    chars = IN_DATABASE_BYTES_MAX + 1
+
+    run_id = await shop.driven([calling(("leave", {"chars": chars})), saying("Oh.")], leave)
+
+    [failed] = of(await shop.log(run_id), ToolCallFailed)
+    assert failed.error.code == "artifact_not_kept"
+    assert "can't start new thread" in failed.error.message
 
 
 async def cancelled(shop: Workshop) -> str:

@@ -42,6 +42,8 @@ class Shelf:
             await self._blobs.put(claim.tenant, claim.session_id, sha256, content)
         except OSError as error:
             raise ContentLostError(error.strerror or type(error).__name__) from error
+        except RuntimeError as error:  # The system has no thread to write it in.
+            raise ContentLostError(str(error)) from error
 
     async def read(
         self, tenant: str, row: artifacts.ArtifactRow, start: int, length: int
