@@ -433,6 +433,33 @@ async def test_who_lost_the_run_while_it_reserved_makes_no_call(shop: Workshop) 
     assert model.requests == []
 
 
+async def test_who_has_reserved_waits_for_a_lease_that_is_only_late(shop: Workshop) -> None:
+    """As it is after an outage, through which whoever reserves has waited."""
+    await kept(shop.store, model_calls=None, cost_nanos=10**9)
+    lapsed = asyncio.Event()
+
+    def lapse(_: datetime) -> bool:
+        shop.lease.lapsed = True
+        shop.lease.asked.clear()
+        lapsed.set()
+        return False
+
+    rates = plain_tariff(Decimal(1), Decimal(2), None, None).always
+    pricing = Pricing(own={"test/model": Tariff(rates, ((lapse, rates),))})
+    run = await shop.queue()
+    means = shop.means(
+        [saying("Hello.")], budgets=budgets_of(shop), pricing=pricing, lease_wait_s=TIMEOUT_S
+    )
+    drive = await shop.driving(await shop.claim(), shop.agent(), means)
+
+    async with in_background(drive):
+        await asyncio.wait_for(lapsed.wait(), TIMEOUT_S)
+        await asyncio.wait_for(shop.lease.asked.wait(), TIMEOUT_S)
+        shop.lease.lapsed = False
+
+    assert (await shop.row(run.id)).status == "completed"
+
+
 # --- Whose budget ---
 
 

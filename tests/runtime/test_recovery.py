@@ -262,6 +262,44 @@ async def test_what_is_begun_in_the_log_waits_for_a_lease_that_is_only_late(
     assert (await shop.types(claim.run_id))[-1] == "run.completed"
 
 
+async def test_a_tool_that_is_ready_waits_for_a_lease_that_is_only_late(shop: Workshop) -> None:
+    """Who waited out an outage is back before the lease is."""
+    begun, looked = asyncio.Event(), asyncio.Event()
+
+    async def connect() -> str:
+        if not looked.is_set():
+            await begun.wait()
+            shop.lease.lapsed = True
+            shop.lease.asked.clear()
+            looked.set()
+        return "db"
+
+    @tool(inject={"db": connect})
+    async def look(db: str) -> str:
+        """Look."""
+        return db
+
+    @tool
+    async def pay() -> str:
+        """Pay, under a lease that is there again."""
+        begun.set()
+        await looked.wait()
+        await shop.lease.asked.wait()
+        shop.lease.lapsed = False
+        return "paid"
+
+    run = await shop.queue()
+    model = [calling(("look", {}), ("pay", {})), saying("Done.")]
+    means = shop.means(model, look, pay, lease_wait_s=TIMEOUT_S)
+    driven = await shop.driving(await shop.claim(), shop.agent(look, pay), means)
+
+    await asyncio.wait_for(driven.run(), TIMEOUT_S)
+
+    log = await shop.log(run.id)
+    assert {event.result for event in of(log, ToolCallCompleted)} == {"db", "paid"}
+    assert log[-1].type == "run.completed"
+
+
 async def test_a_bug_in_a_provider_is_not_swallowed(shop: Workshop) -> None:
     await shop.queue()
 

@@ -1,7 +1,7 @@
 """What a run does in the world, once its log says that it is begun."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypedDict, Unpack
@@ -19,7 +19,7 @@ from milepost.core.effects import (
     ScreenInput,
     SummarizeHistory,
 )
-from milepost.core.errors import InvalidError
+from milepost.core.errors import FencedError, InvalidError
 from milepost.core.events import (
     ApprovalDecided,
     Custom,
@@ -31,6 +31,7 @@ from milepost.core.events import (
     ToolCallCounted,
 )
 from milepost.core.ids import idempotency_key
+from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.model import ModelRequest, Provider, ResponseFormat
 from milepost.core.prompt import prompt
@@ -58,7 +59,7 @@ from milepost.runtime.structured import instruction
 from milepost.runtime.summarizing import summarized
 from milepost.runtime.transactions import Transacting
 from milepost.telemetry.logs import logger
-from milepost.tools import Approved, Tool, ToolContext
+from milepost.tools import Approved, Outcome, Tool, ToolContext
 from milepost.tools.artifacts import Emissions, EmitArtifact
 from milepost.tools.context import Progress
 from milepost.tools.emitting import Emit
@@ -151,7 +152,7 @@ class Acts:
                 notices.model_retried(event, journal.claim.run_id, agent.model)
         if effect.wait_s:
             await asyncio.sleep(effect.wait_s)
-            means.lease.check()
+            await means.await_lease()
         try:
             provider = self._provider()
         except InvalidError as error:
@@ -336,8 +337,19 @@ class Acts:
         return await self.screened(screened(tool, events), journal.state)
 
     def _invoking(self, call_id: str) -> Invoke:
-        on_left = partial(self.left.__setitem__, call_id)
-        return partial(self._means.invoker.call, on_left=on_left)
+        means = self._means
+        invoke = partial(means.invoker.call, on_left=partial(self.left.__setitem__, call_id))
+
+        async def begin(
+            tool: Tool, arguments: Mapping[str, Json], context: ToolContext, *, timeout_s: float
+        ) -> Outcome:
+            try:
+                return await invoke(tool, arguments, context, timeout_s=timeout_s)
+            except FencedError:
+                await means.await_lease()  # The tool has not begun: it may, if that is only late.
+                return await invoke(tool, arguments, context, timeout_s=timeout_s)
+
+        return begin
 
     def _context(
         self, call: ToolCall, attempt: int, approval: Approved | None, **ways: Unpack[WaysOut]

@@ -10,7 +10,7 @@ from milepost.core.agents import Agent, Limits
 from milepost.core.codec import decode
 from milepost.core.context import NOTHING_SEEN, Seen, with_context
 from milepost.core.effects import CallTool, CheckCall
-from milepost.core.errors import FencedError, OverloadedError
+from milepost.core.errors import OverloadedError
 from milepost.core.events import (
     ApprovalDecided,
     ChildRunStarted,
@@ -55,7 +55,6 @@ from milepost.telemetry.spans import SpanFold
 from milepost.tools import preview
 
 INBOX_POLL_S = 1.0
-LEASE_PAUSE_S = 0.1
 DEADLINE_SLACK_S = 0.002
 SETTLE_TRIES_MAX = 100
 _TOOL_LOG = logger("tool")
@@ -213,23 +212,10 @@ class Drive:
             return True
         base = self._journal.head - len(settlement.happened)
         if settlement.calls:
-            await self._await_lease()
+            await self._means.await_lease()
         for effect, offset in settlement.calls:
             self._begin(effect, base + offset)
         return False
-
-    async def _await_lease(self) -> None:
-        """Wait out the moment in which the database is back, and our lease is not yet.
-
-        What the log says is begun would else be taken for lost, although it never began.
-        """
-        for _ in range(round(self._means.lease_wait_s / LEASE_PAUSE_S)):
-            try:
-                self._means.lease.check()
-            except FencedError:
-                await asyncio.sleep(LEASE_PAUSE_S)
-            else:
-                return
 
     async def _keep(self, happened: list[Stamped]) -> None:
         """Write what happened, and nothing that follows: this drive begins none of it any more."""

@@ -1,10 +1,12 @@
 """What runs are driven with: the parts of the process that a run's loop may use."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from milepost.core.agents import Agent
+from milepost.core.errors import FencedError
 from milepost.core.events import Event, MemoryExtracted
 from milepost.core.policy import Standing
 from milepost.core.state import State
@@ -24,6 +26,8 @@ from milepost.runtime.structured import AnswerCheck
 from milepost.runtime.transactions import Transactions
 from milepost.store.records import Claim, Lesson
 from milepost.tools import Invoker, Registry
+
+LEASE_PAUSE_S = 0.1
 
 
 class StandingOf(Protocol):
@@ -96,3 +100,18 @@ class Means:
     transactions: Transactions | None = None
     recall: Recall | None = None
     lessons: Lessons | None = None
+
+    async def await_lease(self) -> None:
+        """Wait out the moment in which the database is back, and our lease is not yet.
+
+        What the log says is begun would else be taken for lost, although it never began. Raises
+        `FencedError` where the lease stays away.
+        """
+        for _ in range(round(self.lease_wait_s / LEASE_PAUSE_S)):
+            try:
+                self.lease.check()
+            except FencedError:
+                await asyncio.sleep(LEASE_PAUSE_S)
+            else:
+                return
+        self.lease.check()

@@ -131,7 +131,7 @@ class Spending:
             return None
         assert self._means.budgets is not None, "only budgets have rows"
         held = await self._means.budgets.reserve(self._payer, subject, demand, rows)
-        self._means.lease.check()
+        await self._means.await_lease()
         return held
 
     async def _spend(
