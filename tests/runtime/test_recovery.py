@@ -113,6 +113,86 @@ async def test_a_call_that_ends_the_drive_loses_no_result_that_came_with_it(shop
     assert completed.result == "acted"
 
 
+async def test_a_call_that_ends_the_drive_stops_none_that_could_not_be_repeated(
+    shop: Workshop,
+) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool(inject={"_": begun.wait})
+    async def late(_: bool) -> None:
+        """Begin when the lease has lapsed."""
+
+    @tool(effect="read")
+    async def listen() -> None:
+        """Listen for as long as somebody wants to hear."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @tool
+    async def pay() -> str:
+        """Pay, and be done when all others are."""
+        shop.lease.lapsed = True
+        begun.set()
+        await stopped.wait()
+        return "paid"
+
+    tools = (late, listen, pay)
+    run = await shop.queue()
+
+    with pytest.raises(FencedError):
+        await shop.go_on([calling(("late", {}), ("listen", {}), ("pay", {}))], *tools)
+
+    [completed] = of(await shop.log(run.id), ToolCallCompleted)
+    assert completed.result == "paid"
+
+
+async def test_a_call_that_nobody_may_begin_stops_none_that_could_not_be_repeated(
+    shop: Workshop,
+) -> None:
+    """It is written down as begun, and the lease is not back."""
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="read")
+    async def look() -> None:
+        """Never begin."""
+
+    @tool(effect="read")
+    async def listen() -> None:
+        """Listen for as long as somebody wants to hear."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @tool
+    async def pay() -> str:
+        """Pay, and be done when all others are."""
+        begun.set()
+        await stopped.wait()
+        return "paid"
+
+    @rail(name="lapsing")
+    async def lapsing(_: Subject) -> None:
+        await begun.wait()
+        shop.lease.lapsed = True
+
+    guardrails = Guardrails(tool_arguments=(PythonRail(name="lapsing", tools=("look",)),))
+    tools = (look, listen, pay)
+    agent = shop.agent(*tools, guardrails=guardrails)
+    run = await shop.queue()
+    model = [calling(("look", {}), ("listen", {}), ("pay", {}))]
+    means = shop.means(model, *tools, rails={"lapsing": lapsing})
+    driven = await shop.driving(await shop.claim(), agent, means)
+
+    with pytest.raises(FencedError):
+        await asyncio.wait_for(driven.run(), TIMEOUT_S)
+
+    [completed] = of(await shop.log(run.id), ToolCallCompleted)
+    assert completed.result == "paid"
+
+
 async def test_nothing_is_written_down_as_begun_by_a_drive_that_is_over(shop: Workshop) -> None:
     """It would be lost to whoever goes on, although nobody has made the call."""
     finished = asyncio.Event()

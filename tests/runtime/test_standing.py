@@ -344,3 +344,42 @@ async def test_rules_that_did_not_change_are_the_same_object(shop: Workshop) -> 
     shop.clock.ahead_ms += FRESH_MS
 
     assert await known.of(TENANT, "ses_1") is first
+
+
+async def test_rules_that_cannot_be_read_take_no_result_from_a_tool(shop: Workshop) -> None:
+    """As those of a later version may be: what was done before they came is known even so."""
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="read")
+    async def look() -> str:
+        """Come back under rules that nobody here can read."""
+        await begun.wait()
+        before = await shop.store.read(policies.get(TENANT, WHOLE_TENANT))
+        await shop.store.write(policies.replace(before, '{"deny": [{"whom": "all"}]}'))
+        shop.clock.ahead_ms += FRESH_MS
+        return "seen"
+
+    @tool(effect="read")
+    async def listen() -> None:
+        """Listen for as long as somebody wants to hear."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @tool
+    async def charge() -> str:
+        """Charge, and be done when all others are."""
+        begun.set()
+        await stopped.wait()
+        return "charged"
+
+    run = await shop.queue()
+
+    with pytest.raises(KeyError):
+        await shop.go_on(
+            [calling(("look", {}), ("listen", {}), ("charge", {}))], look, listen, charge
+        )
+
+    completed = of(await shop.log(run.id), ToolCallCompleted)
+    assert [event.result for event in completed] == ["seen", "charged"]

@@ -202,10 +202,17 @@ class Drive:
         """Write what happened and what follows from it; say whether the run was let go."""
         if self._draining:
             return await self._hand_back(happened)
-        if self._broken:
-            await self._keep(happened)
-            raise self._broken
+        if self._broken is None:
+            try:
+                return await self._go_on(happened)
+            except Exception as error:
+                self._broken = error
+        await self._bring_home(happened)
+        raise self._broken
+
+    async def _go_on(self, happened: list[Stamped]) -> bool:
         settlement = await self._commit(happened)
+        happened.clear()  # It is written down.
         if settlement.leaves:
             if settlement.change and settlement.change.ends and self._means.children:
                 await self._means.children.part(self._journal.claim, self._journal.state)
@@ -217,11 +224,19 @@ class Drive:
             self._begin(effect, base + offset)
         return False
 
+    async def _bring_home(self, happened: list[Stamped]) -> None:
+        """Write what happened, and what could not be repeated as soon as it has come to its end.
+
+        Raises `FencedError` where the run is another's: nobody could be told what came of it.
+        """
+        await self._keep(happened)
+        if self._works:
+            await self._keep(await self._finish_works())
+
     async def _keep(self, happened: list[Stamped]) -> None:
         """Write what happened, and nothing that follows: this drive begins none of it any more."""
         async with self._journal.lock:
-            if happened:
-                await self._journal.append(happened, state=folded(self._journal.state, happened))
+            await self._journal.append(happened, state=folded(self._journal.state, happened))
 
     async def _commit(self, happened: list[Stamped]) -> Settlement:
         """Write an iteration, once no tool of the run writes in a transaction of its own."""
@@ -438,15 +453,7 @@ class Drive:
 
     async def _hand_back(self, happened: list[Stamped]) -> bool:
         """Let what cannot be repeated finish, stop the rest, and queue the run for another."""
-        for task, effect in self._works.items():
-            if not isinstance(effect, CallTool) or may_repeat(effect.effect):
-                task.cancel()
-        if self._works:
-            await asyncio.wait(self._works, timeout=self._means.drain_s)
-        told = await self._announced()
-        for task in [task for task in self._works if task.cancelled()]:
-            del self._works[task]  # It was stopped by this, maybe only just now: it has not failed.
-        happened += [*told, *self._collect()]
+        happened += await self._finish_works()
         await self._stop_works()
         state = self._journal.state
         if state.open_message and not _closes(happened, state.open_message):
@@ -457,6 +464,18 @@ class Drive:
         if self._broken:
             raise self._broken
         return True
+
+    async def _finish_works(self) -> list[Stamped]:
+        """Let what cannot be repeated finish, and stop the rest; return what came of it."""
+        for task, effect in self._works.items():
+            if not isinstance(effect, CallTool) or may_repeat(effect.effect):
+                task.cancel()
+        if self._works:
+            await asyncio.wait(self._works, timeout=self._means.drain_s)
+        told = await self._announced()
+        for task in [task for task in self._works if task.cancelled()]:
+            del self._works[task]  # It was stopped by this, maybe only just now: it has not failed.
+        return [*told, *self._collect()]
 
     async def _release(self, happened: list[Stamped]) -> None:
         journal = self._journal
