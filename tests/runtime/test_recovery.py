@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
 from milepost.core.admission import UNKNOWN_OUTCOME
-from milepost.core.errors import FencedError
+from milepost.core.errors import FencedError, OverloadedError
 from milepost.core.events import (
     Custom,
     MessageAborted,
@@ -19,9 +21,12 @@ from milepost.core.events import (
     ToolCallStarted,
 )
 from milepost.core.guardrails import Guardrails, PythonRail
+from milepost.core.json import Json
 from milepost.core.repetition import ToolEffect
 from milepost.guardrails import Subject, rail
 from milepost.providers.scripted import Scripted, calling, saying
+from milepost.store.store import Store
+from milepost.store.work import Work
 from milepost.tools import ToolContext, tool
 from tests.runtime.workshop import (
     TIMEOUT_S,
@@ -29,7 +34,12 @@ from tests.runtime.workshop import (
     Workshop,
     in_background,
     of,
+    putting,
 )
+from tests.store.breaking import BreakingEngine
+from tests.store.conftest import serving
+
+T = TypeVar("T")
 
 
 @pytest.mark.parametrize(("effect", "attempts"), [("read", 2), ("idempotent", 2), ("once", 1)])
@@ -378,6 +388,46 @@ async def test_a_tool_that_is_ready_waits_for_a_lease_that_is_only_late(shop: Wo
     log = await shop.log(run.id)
     assert {event.result for event in of(log, ToolCallCompleted)} == {"db", "paid"}
     assert log[-1].type == "run.completed"
+
+
+class Chatty(BreakingEngine):
+    """A database in which something comes in for a run whenever anything is about to be written."""
+
+    run_id: str | None = None
+
+    async def write_each(self, work: Work[list[T]], told: Sequence[asyncio.Future[T]]) -> None:
+        """Let something come in that concerns nobody, and do the work."""
+        if self.run_id:
+            said: dict[str, Json] = {"call_id": "call_9_9", "result": None, "duration_ms": 0}
+            await self._engine.write(putting(self.run_id, "tool_result", said, "client_tool"))
+        await super().write_each(work, told)
+
+
+@pytest.mark.parametrize("drains", [False, True])
+async def test_who_gets_messages_faster_than_it_reads_them_loses_no_result(
+    shop: Workshop, *, drains: bool
+) -> None:
+    line = Chatty(shop.store.engine)
+    shop.ports = replace(shop.ports, store=Store(line))
+
+    @tool(terminal=True)
+    async def pay() -> str:
+        """Pay, while the messages begin to pour in."""
+        line.run_id = run.id
+        if drains:
+            driven.drain()
+        return "paid"
+
+    async with serving(shop.ports.store):
+        run = await shop.queue()
+        means = shop.means([calling(("pay", {}))], pay)
+        driven = await shop.driving(await shop.claim(), shop.agent(pay), means)
+
+        with pytest.raises(OverloadedError):
+            await asyncio.wait_for(driven.run(), TIMEOUT_S)
+
+    [completed] = of(await shop.log(run.id), ToolCallCompleted)
+    assert completed.result == "paid"
 
 
 async def test_a_bug_in_a_provider_is_not_swallowed(shop: Workshop) -> None:

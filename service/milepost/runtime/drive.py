@@ -273,9 +273,11 @@ class Drive:
                 journal.inbox_known = max(journal.inbox_seen, read_to or 0) + 1
                 continue
             return settlement
-        raise OverloadedError(
-            f"run {journal.claim.run_id} gets messages faster than it can read them"
-        )
+        raise self._overrun()
+
+    def _overrun(self) -> OverloadedError:
+        run_id = self._journal.claim.run_id
+        return OverloadedError(f"run {run_id} gets messages faster than it can read them")
 
     async def _end_works(self, happened: Sequence[Stamped]) -> list[Stamped]:
         """Stop what is in hand of a run that ends; return what came to its own end meanwhile.
@@ -459,8 +461,12 @@ class Drive:
         if state.open_message and not _closes(happened, state.open_message):
             aborted = MessageAborted(state.open_message, "handed back", usage=UNKNOWN)
             happened += self._journal.stamp(aborted)
-        async with self._journal.lock:
-            await self._release(happened)
+        try:
+            async with self._journal.lock:
+                await self._release(happened)
+        except OverloadedError:
+            await self._keep(happened)
+            raise
         if self._broken:
             raise self._broken
         return True
@@ -479,12 +485,12 @@ class Drive:
 
     async def _release(self, happened: list[Stamped]) -> None:
         journal = self._journal
-        happened += journal.stamp(RunRetrying("drain"))
+        last = [*happened, *journal.stamp(RunRetrying("drain"))]
         for _ in range(SETTLE_TRIES_MAX):
-            state = folded(journal.state, happened)
+            state = folded(journal.state, last)
             change = Change("queued", resume_why="drain", crashes=state.crashes)
             try:
-                await journal.append(happened, state=state, change=change)
+                await journal.append(last, state=state, change=change)
             except InboxMovedError:
                 # The next worker reads it; only the count must be right for the change to stand.
                 claim, store = journal.claim, self._means.ports.store
@@ -494,6 +500,7 @@ class Drive:
                 continue
             notices.run_handed_back(journal.claim.run_id)
             return
+        raise self._overrun()
 
     async def _stop_works(self) -> None:
         """Cancel what is in hand. What will not be cancelled is left behind: the run goes on."""
