@@ -1,5 +1,6 @@
 """The lease: renewed whatever the event loop does, and never believed in for too long."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -288,6 +289,20 @@ def test_a_loop_that_stands_still_for_long_is_looked_into(
 
     assert "test_a_loop_that_stands_still_for_long_is_looked_into" in capfd.readouterr().err
     assert holding.lost == []
+
+
+def test_a_loop_that_is_looked_into_in_vain_keeps_it(
+    holding: Holding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service may be started without anywhere to say what it sees."""
+    monkeypatch.setattr(sys, "stderr", None)
+    holding.start()
+
+    holding.clock.now += LAG_LOG_S + 1
+    holding.beats.beat()
+
+    assert holding.lost == []
+    assert not raised(holding.lease.check)
 
 
 def test_a_loop_that_stands_still_for_too_long_loses_the_lease(holding: Holding) -> None:

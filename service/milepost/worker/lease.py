@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from milepost.core.errors import FencedError, MilepostError
 from milepost.store import queue
@@ -114,7 +115,8 @@ class LeaseThread:
                     self._on_lost(f"the event loop stands still for {lag_s:.0f} s")
                     return
                 if lag_s > LAG_LOG_S and not warned:
-                    faulthandler.dump_traceback(sys.stderr)
+                    with suppress(Exception):  # To nobody: that is worth no lease.
+                        faulthandler.dump_traceback(sys.stderr)
                 warned = lag_s > LAG_LOG_S
                 wait_s = self._renew(store)
         finally:
