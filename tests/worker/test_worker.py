@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from milepost.core.agents import Agent
 from milepost.core.effects import CallTool
 from milepost.core.errors import UnavailableError
 from milepost.core.events import Event, RunResumed, RunRetried, RunWaiting, ToolCallCompleted
+from milepost.core.model import Delta, ModelRequest
 from milepost.core.state import State
 from milepost.dispatch.port import Dispatcher, Offer
 from milepost.dispatch.sql import Sql
@@ -580,6 +581,50 @@ async def test_an_outage_as_a_child_is_queued_takes_no_result_from_a_tool_beside
     log = await shop.log(run.id)
     assert [event.result for event in of(log, ToolCallCompleted)] == ["charged", "Written."]
     assert "outage" not in [event.why for event in of(log, RunResumed)]
+
+
+class PanicError(BaseException):
+    """What a library that is not written in Python may raise: no `Exception`."""
+
+
+async def test_a_run_that_panics_takes_no_result_from_the_tools_of_others(shop: Workshop) -> None:
+    charging, over = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def charge() -> str:
+        """Charge for as long as it takes the other run to crash, and to go on."""
+        charging.set()
+        await over.wait()
+        return "charged"
+
+    class Panicking:
+        """A model that panics for one run, the first time, and has the other charge."""
+
+        def __init__(self) -> None:
+            self._scripted = Scripted([calling(("charge", {})), saying("Well."), saying("Done.")])
+            self._calm = False
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+            """Answer, or panic."""
+            if request.messages[-1].content == "Panic.":
+                await charging.wait()
+                if not self._calm:
+                    self._calm = True
+                    raise PanicError
+            async for delta in self._scripted.stream(request):
+                yield delta
+
+    await hired(shop, shop.agent(charge))
+    run, other = await shop.queue(), await shop.queue("Panic.")
+    async with working(shop, shop.means(Panicking(), charge), poll_s=0.001):
+        await status(shop, other.id, "completed")
+        over.set()
+        await status(shop, run.id, "completed")
+
+    log = await shop.log(run.id)
+    assert [event.result for event in of(log, ToolCallCompleted)] == ["charged"]
+    assert of(log, RunResumed) == []
+    assert [event.why for event in of(await shop.log(other.id), RunResumed)] == ["crash"]
 
 
 @pytest.mark.usefixtures("agent")

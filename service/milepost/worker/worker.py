@@ -273,7 +273,9 @@ class Worker:
             # Nobody who may asked for it: what the run called has reached beyond its own task.
             self._log.exception("a run crashed its worker", run=claim.run_id)
             await self._give_up(claim, "crash")
-        except Exception:
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # A panic below Python is no `Exception`, and ends no other run.
             self._log.exception("a run crashed its worker", run=claim.run_id)
             await self._give_up(claim, "crash")
 
