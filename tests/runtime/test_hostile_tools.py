@@ -27,6 +27,13 @@ class WorstError(BaseException):
     """No Exception at all."""
 
 
+class AnswerError(Exception):
+    """What a client raises that reads every attribute from the answer, and knows none else."""
+
+    def __getattr__(self, name: str) -> str:
+        return {"status": "402"}[name]
+
+
 @tool
 async def interrupt() -> None:
     """Raise what ends a process."""
@@ -43,6 +50,12 @@ def leave() -> None:
 async def raise_worst() -> None:
     """Raise what nobody expects."""
     raise WorstError("worst")
+
+
+@tool
+async def raise_unprintable() -> None:
+    """Raise what Python itself can't print."""
+    raise AnswerError("refused")
 
 
 @tool
@@ -145,6 +158,7 @@ def is_cut(event: ToolCallCompleted | ToolCallFailed) -> bool:
         (interrupt, fails("interrupt failed: KeyboardInterrupt")),
         (leave, fails("leave failed: SystemExit: 3")),
         (raise_worst, fails("raise_worst failed: WorstError: worst")),
+        (raise_unprintable, fails("raise_unprintable failed: AnswerError: refused")),
         (recurse, fails("recurse failed: RecursionError")),
         (raise_half_way, fails("raise_half_way failed: WorstError: half way")),
         (swell, is_cut),

@@ -107,6 +107,9 @@ def run_handed_back(run_id: str) -> None:
 
 def _shown(raised: BaseException) -> str:
     """Return the traceback, whose end says the most, without any variable's value."""
-    lines = "".join(traceback.format_exception(raised)).rstrip()
+    try:
+        lines = "".join(traceback.format_exception(raised)).rstrip()
+    except Exception:  # It cannot even be printed, and the run goes on all the same.
+        return type(raised).__name__
     cut = len(lines) - TRACEBACK_CHARS_MAX
     return lines if cut <= 0 else f"[{cut} characters cut] …{lines[cut:]}"
