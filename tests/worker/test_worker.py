@@ -627,6 +627,16 @@ async def test_a_run_that_panics_takes_no_result_from_the_tools_of_others(shop: 
     assert [event.why for event in of(await shop.log(other.id), RunResumed)] == ["crash"]
 
 
+async def test_a_worker_that_rests_is_not_taken_for_one_that_was_stopped(shop: Workshop) -> None:
+    """A run that crashes just then would stay its own, and be driven by nobody."""
+    line = over_a_line(shop)
+    async with working(shop, shop.means([]), poll_s=0) as worker:
+        async with asyncio.timeout(TIMEOUT_S):
+            while line.asked < 5:
+                await asyncio.sleep(0)
+                assert not worker._is_stopped()
+
+
 @pytest.mark.usefixtures("agent")
 async def test_a_run_that_its_owner_does_not_drive_is_given_back(shop: Workshop) -> None:
     """A claim whose connection broke may land long after it was looked for in vain."""

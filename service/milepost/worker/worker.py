@@ -130,11 +130,12 @@ class Worker:
         self._woken()
 
     async def _rest(self, woken: asyncio.Event) -> None:
+        """Wait to be woken. A timeout would do so by a cancellation: see `_is_stopped`."""
+        alarm = asyncio.get_running_loop().call_later(self._poll_s, woken.set)
         try:
-            async with asyncio.timeout(self._poll_s):
-                await woken.wait()
-        except TimeoutError:
-            return
+            await woken.wait()
+        finally:
+            alarm.cancel()
 
     async def _claim(self) -> _Taken:
         """Take runs for the free slots; none if there are none of either, or no lease."""
