@@ -82,7 +82,7 @@ class Means:
     pricing: Pricing
     lease: Lease
     drain_s: float = 20.0
-    lease_wait_s: float = 2.0  # Its thread tries twice a second while the database is away.
+    lease_wait_s: float = 10.0  # Its thread may be connecting for half of that.
     stop_s: float = 4.0  # More than the invoker needs, and less than a cancellation's grace.
     content: bool = False
     tools_of: Callable[[str], Awaitable[Registry]] | None = None
