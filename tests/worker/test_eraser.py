@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from milepost.providers.cache_key import owner_key
+from milepost.providers.cache_memory import InProcessCache
 from milepost.store import (
     audit,
     batches,
@@ -27,6 +28,7 @@ from milepost.store import (
 from milepost.store.address import SqliteAddress
 from milepost.store.audit import AuditFilter
 from milepost.store.conversations import ScopeKey, take
+from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.erasures import ErasureRow, NewErasure, UserBeingErasedError
 from milepost.store.keys import NewKey
 from milepost.store.rates import Counting, Tally
@@ -35,7 +37,9 @@ from milepost.store.session_imports import Imported, ImportedRun
 from milepost.store.sessions import NewSession
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
+from milepost.worker.eraser import Eraser
 from tests.api.searching import files_with
+from tests.store.breaking import BreakingEngine
 from tests.store.budgeting import a_budget
 from tests.store.conftest import opened, serving
 from tests.store.making import TENANT, a_finish, an_entry, an_id, behind, held
@@ -312,6 +316,31 @@ async def test_who_answers_at_a_chat_by_a_name_that_ends_in_the_user_s_keeps_it(
     rows = await house.store.read(audit.search(TENANT, AuditFilter(), Page(100)))
     found = {each.id: (each.actor, orjson.loads(each.details)) for each in rows}
     assert [found[act.id] for act in acts] == [(theirs, {"by": theirs}), (row.id, {"by": None})]
+
+
+@pytest.mark.parametrize(("absences", "breaks"), [(3, 0), (0, 1)])
+async def test_an_outage_holds_up_no_erasure_for_longer_than_it_lasts(
+    house: Household, absences: int, breaks: int
+) -> None:
+    line = BreakingEngine(house.store.engine)
+
+    class Cut(InProcessCache):
+        """A cache; while it is looked through, the database goes away."""
+
+        async def forget(self, owner: str) -> int:
+            """Forget what is kept for them."""
+            line.absences, line.breaks = absences, breaks
+            return await super().forget(owner)
+
+    row = await begun(house)
+    eraser = Eraser(replace(house.ports, store=Store(line, waits_s=(0,))), Cut())
+
+    with pytest.raises(DatabaseUnavailableError):
+        await eraser.erase()
+
+    taken = await house.store.write(erasures.take())
+    assert taken is not None
+    assert (taken.id, taken.stage) == (row.id, erasure.FILE_STAGE)
 
 
 async def test_another_process_goes_on_where_one_has_died(

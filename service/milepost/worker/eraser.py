@@ -1,7 +1,7 @@
 """The eraser: erases users, and what is left of all that was erased, in every process.
 
 What is to be done stands in the database, and each turn does a bounded part of it: where a process
-dies, another one goes on.
+dies, another one goes on. One whose database is away lets go of what it took once that is back.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from milepost.providers.cache import ReplyCache
 from milepost.runtime.cancelling import Cancellation, cancel_run
 from milepost.runtime.journal import Ports
 from milepost.store import erasure, erasures, leftovers
+from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.erasures import ErasureRow
 from milepost.store.leftovers import Leftover
 from milepost.store.records import AuditRow
@@ -52,11 +53,21 @@ class Eraser:
 
     async def erase(self) -> None:
         """Go on with an erasure that nobody is at, until it has to wait or is done."""
-        row = await self._ports.store.write(erasures.take())
-        for _ in range(STEPS_MAX):
-            if row is None:
-                return
-            row = await self._advance(row)
+        row = taken = await self._ports.store.write(erasures.take())
+        try:
+            for _ in range(STEPS_MAX):
+                if row is None:
+                    return
+                row = await self._advance(row)
+        except DatabaseUnavailableError:
+            if taken is not None:
+                await self._let_go(taken)
+            raise
+
+    async def _let_go(self, row: ErasureRow) -> None:
+        """Let anybody go on as soon as the database is back: how far it came, that alone knows."""
+        store = self._ports.store
+        await store.outlasting(lambda: store.write(erasures.let_go(row)))()
 
     async def _advance(self, row: ErasureRow) -> ErasureRow | None:
         """Take a step; return how the erasure stands then, None if it is not to go on at once."""
