@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 
 from milepost.providers.cache_key import owner_key
 from milepost.providers.cache_memory import InProcessCache
@@ -19,6 +19,7 @@ from milepost.store import (
     erasure,
     erasures,
     keys,
+    leftovers,
     memories,
     rates,
     schema,
@@ -28,6 +29,7 @@ from milepost.store import (
 from milepost.store.address import SqliteAddress
 from milepost.store.audit import AuditFilter
 from milepost.store.conversations import ScopeKey, take
+from milepost.store.dialect import now_ms
 from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.erasures import ErasureRow, NewErasure, UserBeingErasedError
 from milepost.store.keys import NewKey
@@ -37,7 +39,7 @@ from milepost.store.session_imports import Imported, ImportedRun
 from milepost.store.sessions import NewSession
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
-from milepost.worker.eraser import Eraser
+from milepost.worker.eraser import SOON_MS, Eraser
 from tests.api.searching import files_with
 from tests.store.breaking import BreakingEngine
 from tests.store.budgeting import a_budget
@@ -343,6 +345,18 @@ async def test_an_outage_holds_up_no_erasure_for_longer_than_it_lasts(
     assert (taken.id, taken.stage) == (row.id, erasure.FILE_STAGE)
 
 
+async def test_what_an_outage_kept_from_being_removed_is_due_soon_after(house: Household) -> None:
+    line = BreakingEngine(house.store.engine)
+    eraser = Eraser(replace(house.ports, store=Store(line)), house.cache)
+    await house.store.write(_left("ses_gone", leftovers.SESSION))
+
+    line.breaks = 1
+    await eraser.tidy()
+
+    (due_in_ms,) = await house.store.read(_due_in_ms())
+    assert due_in_ms <= SOON_MS
+
+
 async def test_another_process_goes_on_where_one_has_died(
     house: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,3 +517,13 @@ def _billed(run_id: str) -> Work[None]:
             user_id=ANN, metadata='{"said": "words"}', time_ms=NOW_MS,
         )
     )()  # fmt: skip
+
+
+def _left(session_id: str, what: str) -> Work[None]:
+    row = {"tenant": TENANT, "session_id": session_id, "what": what, "due_ms": 0}
+    yield Statement(insert(schema.leftovers).values(**row))()
+
+
+def _due_in_ms() -> Work[list[int]]:
+    found = yield Statement(select(schema.leftovers.c.due_ms - now_ms()))()
+    return [due_in_ms for (due_in_ms,) in found]

@@ -28,6 +28,7 @@ TIDY_S = 1.0
 FORGET_S = 5.0
 STEPS_MAX = 1_000
 TIDIES_MAX = 100
+SOON_MS = 1_000
 LATER_MS = 60_000
 REMOVAL_S = 5.0
 
@@ -120,6 +121,9 @@ class Eraser:
     async def _remove(self, left: Leftover) -> None:
         try:
             gone = await self._removed(left)
+        except DatabaseUnavailableError:  # It may be slow with this one: others go first.
+            await self._ports.store.write(leftovers.postpone(left, SOON_MS))
+            raise
         except (MilepostError, OSError):
             await self._ports.store.write(leftovers.postpone(left, LATER_MS))
             raise
