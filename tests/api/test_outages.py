@@ -15,8 +15,9 @@ from milepost.store.engine import Engine
 from milepost.store.transaction import OpenTransaction
 from milepost.store.work import Work
 from tests.api.asking import ended, events
-from tests.api.making import a_memory, made
+from tests.api.making import a_memory, made, refusal
 from tests.api.serving import serving_tenants, settings_for
+from tests.api.surface import stocked
 from tests.store.breaking import BreakingEngine
 from tests.stubs.directed_model import directed_model
 from tests.stubs.web_server import web_server
@@ -49,6 +50,14 @@ PARTS = {
     "transaction": ("book", {}),
     "stored_notes._kept": ("remember", {"fact": "Tea is at five."}),
     "memories.matching": ("recall", {"query": "the shop"}),
+}
+STREAMED = {
+    "/v1/batches/{batch_id}/results": "batches.results",
+    "/v1/memories": "memories.search",
+    "/v1/runs/{run_id}/events": "log_pages._read",
+    "/v1/sessions/{session_id}/events": "session_stream.upcoming",
+    "/v1/sessions/{session_id}/export": "session_past.past",
+    "/v1/users/{user}/export": "sessions.search",
 }
 
 
@@ -151,3 +160,18 @@ async def test_what_a_call_needs_of_the_database_is_waited_for(
     assert any(line.breaks_at is None for line in lines), "the database was there all the time"
     assert {"tool_call.failed", "run.resumed"}.isdisjoint(event["type"] for event in log)
     assert "tool_call.completed" in [event["type"] for event in log]
+
+
+async def test_an_answer_that_cannot_even_begin_is_refused(
+    database_url: str, lines: list[Faint]
+) -> None:
+    """Whoever has a status of 200 and no more knows neither what is wrong nor when to come back."""
+    async with serving_tenants(settings_for(database_url)) as keyed:
+        things = await stocked(keyed.acme)
+        for path, part in STREAMED.items():
+            for line in lines:
+                line.breaks_at, line.absences = part, 0
+            answer = await keyed.acme.get(
+                path.format(**things), headers={"accept": "application/x-ndjson"}
+            )
+            assert (path, *refusal(answer)) == (path, 503, "database_unavailable")

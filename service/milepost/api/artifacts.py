@@ -6,9 +6,10 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
+from milepost.api.gradual import GradualResponse
 from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.problems import RangeError
 from milepost.api.requests import caller
@@ -83,7 +84,7 @@ class Artifacts:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{row.size}"
         chunks = self._chunks(tenant, row, start, end)
         status = 206 if stretch else 200
-        return StreamingResponse(chunks, status, headers, row.mime_type)
+        return GradualResponse(chunks, status, headers, row.mime_type)
 
     async def _chunks(
         self, tenant: str, row: ArtifactRow, start: int, end: int

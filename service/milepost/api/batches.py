@@ -8,7 +8,7 @@ from typing import Annotated
 import orjson
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.accepting import EVENTS, JSON, LINES, accepted, headers_of_a_stream
@@ -17,6 +17,7 @@ from milepost.api.batch_stream import BatchTail
 from milepost.api.batches_shown import show_batch, show_result
 from milepost.api.bodies import Body, read_optional
 from milepost.api.cursors import left_at
+from milepost.api.gradual import GradualResponse
 from milepost.api.new_batches import NewBatches
 from milepost.api.paging import (
     LIMIT_MAX,
@@ -125,7 +126,7 @@ class Batches:
         if accepted(request, JSON, LINES) == LINES:
             if request.method == "HEAD":
                 return headers_of_a_stream(LINES)
-            return StreamingResponse(self._result_lines(row, stretch, done), media_type=LINES)
+            return GradualResponse(self._result_lines(row, stretch, done), media_type=LINES)
         found = await self._ports.store.read(
             batches.results(row.tenant, row.id, stretch, done=done)
         )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field, model_validator
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.accepting import JSON, LINES, accepted, headers_of_a_stream
@@ -14,6 +14,7 @@ from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.conditions import amend, etag, version_meant
+from milepost.api.gradual import GradualResponse
 from milepost.api.memories_shown import show_memory
 from milepost.api.paging import (
     LIMIT_MAX,
@@ -179,7 +180,7 @@ class Memories:
         if request.method == "HEAD":
             return headers_of_a_stream(LINES)
         lines = self._lines(principal.tenant, wanted, stretch)
-        return StreamingResponse(lines, media_type=LINES)
+        return GradualResponse(lines, media_type=LINES)
 
     async def get(self, request: Request) -> Response:
         """Show a memory."""

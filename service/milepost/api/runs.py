@@ -9,7 +9,7 @@ from typing import Annotated
 import orjson
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.accepting import EVENTS, JSON, LINES, accepted, headers_of_a_stream
@@ -17,6 +17,7 @@ from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body, read_optional
 from milepost.api.cursors import Cursor, left_at, parse_cursor
 from milepost.api.event_types import wanted_types
+from milepost.api.gradual import GradualResponse
 from milepost.api.log_pages import LogPages
 from milepost.api.new_runs import MadeRun, NewRuns, RunCreate
 from milepost.api.paging import (
@@ -158,7 +159,7 @@ class Runs:
             return headers_of_a_stream(media)
         if media == LINES:
             lines = self._log_lines(row, cursor, head, wanted)
-            return StreamingResponse(lines, media_type=LINES)
+            return GradualResponse(lines, media_type=LINES)
         if row.ended_ms is not None and cursor.seq >= head:
             return Response(status_code=204)
         selection = await self._selected(wanted, row)

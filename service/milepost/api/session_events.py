@@ -5,12 +5,13 @@ from contextlib import aclosing
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.accepting import EVENTS, JSON, LINES, accepted, headers_of_a_stream
 from milepost.api.cursors import left_at
 from milepost.api.event_types import wanted_types
+from milepost.api.gradual import GradualResponse
 from milepost.api.log_pages import LogPages
 from milepost.api.paging import allow, choice, flag, integer, json_response
 from milepost.api.requests import caller
@@ -54,7 +55,7 @@ class SessionEvents:
         if request.method == "HEAD":
             return headers_of_a_stream(media)
         if media == LINES:
-            return StreamingResponse(self._lines(row, start, selection), media_type=LINES)
+            return GradualResponse(self._lines(row, start, selection), media_type=LINES)
         if until_idle and await self._is_idle(row, start):
             return Response(status_code=204)
         return self._stream(row, start, selection, until_idle=until_idle)

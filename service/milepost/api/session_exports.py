@@ -6,12 +6,13 @@ from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.accepting import JSON
 from milepost.api.bodies import loads, parse, read_bytes, require_media
 from milepost.api.conditions import etag
+from milepost.api.gradual import GradualResponse
 from milepost.api.new_sessions import created, session_of
 from milepost.api.paging import allow
 from milepost.api.replays import asked, once
@@ -52,7 +53,7 @@ class SessionExports:
         session_id = request.path_params["session_id"]
         row = await self._ports.store.read(sessions.find(principal.tenant, session_id))
         name = f'attachment; filename="{row.id}.json"'
-        return StreamingResponse(
+        return GradualResponse(
             self._export.pieces(row),
             media_type=JSON,
             headers={"Content-Disposition": name, "ETag": etag(row)},

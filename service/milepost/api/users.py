@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from milepost.api.accepting import LINES, headers_of_a_stream
@@ -15,6 +15,7 @@ from milepost.api.bodies import USER_CHARS_MAX
 from milepost.api.erasures_shown import show_erasure
 from milepost.api.export import Export
 from milepost.api.free_names import taken_whole
+from milepost.api.gradual import GradualResponse
 from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.requests import caller
 from milepost.core.errors import InvalidError
@@ -50,7 +51,7 @@ class Users:
         if request.method == "HEAD":
             return headers_of_a_stream(LINES)
         export = Export(self._ports.store, principal.tenant, user)
-        return StreamingResponse(_lines(export), media_type=LINES)
+        return GradualResponse(_lines(export), media_type=LINES)
 
     async def erase(self, request: Request) -> Response:
         """Begin to erase all that there is of a user; nothing new of theirs is taken meanwhile."""
