@@ -31,7 +31,7 @@ from milepost.store.audit import AuditFilter
 from milepost.store.conversations import ScopeKey, take
 from milepost.store.dialect import now_ms
 from milepost.store.engine import DatabaseUnavailableError
-from milepost.store.erasures import ErasureRow, NewErasure, UserBeingErasedError
+from milepost.store.erasures import TAKEN_MS, ErasureRow, NewErasure, UserBeingErasedError
 from milepost.store.keys import NewKey
 from milepost.store.rates import Counting, Tally
 from milepost.store.records import AuditRow, Fork, Page, Request
@@ -345,6 +345,21 @@ async def test_an_outage_holds_up_no_erasure_for_longer_than_it_lasts(
     assert (taken.id, taken.stage) == (row.id, erasure.FILE_STAGE)
 
 
+async def test_an_erasure_that_was_taken_without_an_answer_is_soon_anybodys(
+    house: Household,
+) -> None:
+    line = BreakingEngine(house.store.engine)
+    eraser = Eraser(replace(house.ports, store=Store(line)), house.cache)
+    await begun(house)
+
+    line.breaks = 1
+    with pytest.raises(DatabaseUnavailableError):
+        await eraser.erase()
+
+    (held_ms,) = await house.store.read(_held_ms())
+    assert held_ms <= TAKEN_MS
+
+
 async def test_what_an_outage_kept_from_being_removed_is_due_soon_after(house: Household) -> None:
     line = BreakingEngine(house.store.engine)
     eraser = Eraser(replace(house.ports, store=Store(line)), house.cache)
@@ -527,3 +542,8 @@ def _left(session_id: str, what: str) -> Work[None]:
 def _due_in_ms() -> Work[list[int]]:
     found = yield Statement(select(schema.leftovers.c.due_ms - now_ms()))()
     return [due_in_ms for (due_in_ms,) in found]
+
+
+def _held_ms() -> Work[list[int]]:
+    found = yield Statement(select(schema.erasures.c.until_ms - now_ms()))()
+    return [held_ms for (held_ms,) in found]

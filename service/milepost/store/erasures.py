@@ -18,8 +18,10 @@ from milepost.store.listing import Query, paged
 from milepost.store.records import AuditRow, Page
 from milepost.store.work import Call, Statement, Work
 
+TAKEN_MS = 1_000
+"""How long who has taken an erasure may be silent: whether the answer arrived, nobody knows."""
 HELD_MS = 30_000
-"""How long who erases may be silent before another one goes on."""
+"""How long who erases may be silent after a step before another one goes on."""
 RECENT_MS = 600_000
 """How long caches are looked through again, for what came in late."""
 OWNERS_MAX = 1_000
@@ -125,7 +127,7 @@ _next = (
 _TAKE = Statement(
     update(schema.erasures)
     .where(_E.id.in_(select(_next.c.id)))
-    .values(until_ms=now_ms() + HELD_MS)
+    .values(until_ms=now_ms() + TAKEN_MS)
     .returning(*_COLUMNS)
 )
 _STANDS = Statement(
