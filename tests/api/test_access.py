@@ -20,7 +20,7 @@ from milepost.runtime.credentials import (
     revoke,
 )
 from milepost.store.address import parse_address
-from milepost.store.engine import Engine
+from milepost.store.engine import DatabaseUnavailableError, Engine
 from milepost.store.migrate import migrate
 from milepost.store.opening import open_engine
 from milepost.store.store import Store
@@ -28,6 +28,7 @@ from milepost.store.work import Work
 from tests.api.making import made, refusal
 from tests.api.serving import KeyedService
 from tests.api.surface import NOTHING, SURFACE, call
+from tests.store.breaking import BreakingEngine
 from tests.telemetry.spoken import spoken
 
 R = TypeVar("R")
@@ -354,6 +355,19 @@ async def test_a_key_closes_a_running_service_within_ten_seconds_and_for_good(
     await store.write(revoke("acme", "key_1", actor="test", act_id="aud_2", now_ms=NOW_MS))
     closing.forget()
     now_ms[0] += 10_000
+    with pytest.raises(UnauthorizedError):
+        await closing.admit(HERE)
+
+
+async def test_an_outage_keeps_no_service_open_for_longer(store: Store, now_ms: list[int]) -> None:
+    line = BreakingEngine(store.engine)
+    closing = OpenUntilKeyed(Store(line), lambda: now_ms[0])
+    await issued(store, now_ms=NOW_MS, spec=FOREVER)
+    now_ms[0] += 10_000
+    line.absences = 1
+
+    with pytest.raises(DatabaseUnavailableError):
+        await closing.admit(HERE)
     with pytest.raises(UnauthorizedError):
         await closing.admit(HERE)
 

@@ -197,7 +197,12 @@ class OpenUntilKeyed:
         # Clocks are set back at times: a look in the future says nothing.
         if 0 <= now - self._looked_ms < LOOK_S * 1000:
             return
-        self._looked_ms = now
-        if await self._store.read(keys.exist()) and self._is_open:
+        before, self._looked_ms = self._looked_ms, now
+        try:
+            keyed = await self._store.read(keys.exist())
+        except BaseException:
+            self._looked_ms = before  # Whoever asks next looks.
+            raise
+        if keyed and self._is_open:
             self._is_open = False
             self._log.warning("there is a key now: from here on callers need one")
