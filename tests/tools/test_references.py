@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
 from milepost.core.errors import ToolError
 from milepost.core.json import Json, clean_text
@@ -100,7 +101,10 @@ async def test_a_secret_is_hidden_as_urls_json_and_html_write_it(said: str) -> N
     assert found.hide(f"it was {said}!") == "it was [secret]!"
 
 
-@pytest.mark.parametrize("value", ["ab/cd+ef=", 'a/b c"ü&', "{'a': \"b|\\^`\n\"}", "<b>'\"&"])
+@pytest.mark.parametrize(
+    "value",
+    ["ab/cd+ef=", 'a/b c"ü&', "{'a': \"b|\\^`\n\"}", "<b>'\"&", "ann:p@ss=w/rd; no", "[50%]=a:b"],
+)
 def test_a_secret_is_hidden_as_libraries_write_it(value: str) -> None:
     written = [
         repr(value),
@@ -108,6 +112,9 @@ def test_a_secret_is_hidden_as_libraries_write_it(value: str) -> None:
         quote(value),
         str(httpx2.URL(f"https://shop/{value}".replace("\n", ""))),
         str(httpx2.URL("https://shop/", params={"token": value})),
+        str(URL("https://shop/") / value),
+        str(URL(f"https://shop/?token={value}".replace("\n", ""))),
+        str(URL("https://shop/").with_query(token=value)),
         saxutils.escape(value),
     ]
 

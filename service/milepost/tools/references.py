@@ -22,7 +22,10 @@ _CAUSES_MAX = 20
 _GROUP_DEPTH_MAX = 12
 # What is not escaped in a part of a URL, in a path, and by clients that mend what they are given.
 _MENDED = "!#$%&'()*+,/:;=?@[]~"
-_LEFT_IN_URLS = ("", "/", _MENDED, _MENDED + "\\^|", _MENDED + "\\^|`{}")
+_IN_PATHS = "!$&'()*+,/:;=@"
+_LEFT_IN_URLS = ("", "/", _IN_PATHS, _MENDED, _MENDED + "\\^|", _MENDED + "\\^|`{}")
+# The same of a query in which a plus stands for a space: of a part of it, and of the whole.
+_LEFT_IN_QUERIES = ("", "!$'()*,/:?@", _IN_PATHS + "?")
 # So much of a long value is looked for before more of it is compared, and that so often at most.
 _HEAD_CHARS = 32
 _TRIES_MAX = 16
@@ -198,7 +201,8 @@ def _forms(value: str) -> Iterator[str]:
     yield clean_text(value)
     for left in _LEFT_IN_URLS:
         yield quote(value, safe=left, errors="replace")
-    yield quote_plus(value, errors="replace")
+    for left in _LEFT_IN_QUERIES:
+        yield quote_plus(value, safe=left, errors="replace")
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
     yield (marked := html.escape(value))
