@@ -14,7 +14,15 @@ from yarl import URL
 from milepost.core.errors import ToolError
 from milepost.core.json import Json, clean_text
 from milepost.tools.egress import EgressError
-from milepost.tools.references import Reference, Revealed, Sieve, known, limited, reveal
+from milepost.tools.references import (
+    Reference,
+    Revealed,
+    Sieve,
+    known,
+    limited,
+    require_one_line,
+    reveal,
+)
 
 
 async def test_only_what_a_declaration_mentions_is_read() -> None:
@@ -40,6 +48,15 @@ def revealed(*values: str) -> Revealed:
 @pytest.mark.parametrize("values", [("abcd", "abcdefgh"), ("efgh", "abcdefgh")])
 def test_a_secret_that_is_part_of_another_leaves_nothing_of_it(values: tuple[str, str]) -> None:
     assert revealed(*values).hide("it was abcdefgh") == "it was [secret]"
+    assert revealed(*values).hide_in_bytes(b"it was abcdefgh") == b"it was [secret]"
+
+
+def test_of_secrets_that_begin_alike_the_longest_is_hidden() -> None:
+    value = "abcd" * 25
+    beginnings = [value[:length] for length in range(4, len(value) + 1)]
+
+    assert revealed(*beginnings).hide(f"it was {value}!") == "it was [secret]!"
+    assert revealed(*beginnings).hide_in_bytes(f"it was {value}!".encode()) == b"it was [secret]!"
 
 
 def test_secrets_are_hidden_in_the_names_strings_and_numbers_of_json() -> None:
@@ -51,6 +68,16 @@ def test_secrets_are_hidden_in_the_names_strings_and_numbers_of_json() -> None:
         "a [secret]": ["[secret]", {"[secret]": "[secret]"}],
         "no": [True, None, 1.5],
     }
+
+
+@pytest.mark.parametrize("char", ["\0", "\n", "\r", "\x1f", "\x7f"])
+def test_a_value_that_would_not_stay_in_its_header_is_refused_and_not_told(char: str) -> None:
+    require_one_line({"x-token": "s3cr3t ~é"})
+
+    with pytest.raises(ToolError, match="x-token has control characters") as refusal:
+        require_one_line({"x-shop": "acme", "x-token": f"s3cr3t{char}x-admin: yes"})
+
+    assert "s3cr3t" not in str(refusal.value)
 
 
 def test_an_error_that_repeats_no_secret_is_told_as_it_is() -> None:
@@ -67,13 +94,14 @@ def test_an_error_that_repeats_no_secret_is_told_as_it_is() -> None:
 def test_an_error_loses_its_secrets_and_the_causes_that_may_repeat_them(
     told: str, cause: str
 ) -> None:
-    error = EgressError(told, retryable=True)
+    error = EgressError(told, code="shop_down", retryable=True)
     error.__cause__ = OSError(cause)
 
     hidden = revealed("s3cr3t").hidden(error)
 
     assert type(hidden) is EgressError
-    assert (str(hidden), hidden.retryable) == (told.replace("s3cr3t", "[secret]"), True)
+    assert str(hidden) == told.replace("s3cr3t", "[secret]")
+    assert (hidden.code, hidden.retryable) == ("shop_down", True)
     assert hidden.__cause__ is None
 
 
@@ -85,6 +113,10 @@ async def test_a_secret_is_sent_where_it_is_mentioned_and_a_short_one_is_not_hid
 
     assert found.texts == {"A": "Bearer s3cr3t", "B": "7"}
     assert found.values == {"s3cr3t"}
+
+
+def test_a_secret_of_four_characters_is_hidden_and_a_shorter_one_is_not() -> None:
+    assert known({"pin": "7d1f", "digits": "7d1"}).hide("7d1f, 7d1") == "[secret], 7d1"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +135,7 @@ async def test_a_secret_is_hidden_as_urls_json_and_html_write_it(said: str) -> N
 
 @pytest.mark.parametrize(
     "value",
-    ["ab/cd+ef=", 'a/b c"ü&', "{'a': \"b|\\^`\n\"}", "<b>'\"&", "ann:p@ss=w/rd; no", "[50%]=a:b"],
+    ["ab/cd+ef=", 'a/b c"ü&', "{'a': \"b|\\^`\n\"}", "<b>'\"&", "ann:p@ss=w?d; no", "[5 %]=a:b"],
 )
 def test_a_secret_is_hidden_as_libraries_write_it(value: str) -> None:
     written = [
@@ -111,11 +143,13 @@ def test_a_secret_is_hidden_as_libraries_write_it(value: str) -> None:
         str({"token": value}),
         quote(value),
         str(httpx2.URL(f"https://shop/{value}".replace("\n", ""))),
+        str(httpx2.URL(f"https://shop/?token={value}".replace("\n", ""))),
         str(httpx2.URL("https://shop/", params={"token": value})),
         str(URL("https://shop/") / value),
         str(URL(f"https://shop/?token={value}".replace("\n", ""))),
         str(URL("https://shop/").with_query(token=value)),
         saxutils.escape(value),
+        saxutils.escape(value, {'"': "&#34;", "'": "&#39;"}),
     ]
 
     found = known({"token": value, "line": value.replace("\n", "")})
@@ -134,6 +168,7 @@ def test_a_secret_that_cannot_be_kept_as_it_is_is_hidden_as_it_is_kept(value: st
     found = known({"token": value})
 
     assert found.hide(clean_text(value)) == found.hide(value) == "[secret]"
+    assert found.hide_in_bytes(clean_text(value).encode()) == b"[secret]"
 
 
 def test_what_is_known_hides_itself_in_bytes_too() -> None:
@@ -159,6 +194,18 @@ def test_a_text_in_pieces_hides_what_it_would_hide_as_a_whole(
     said = [sieve.sift(piece) for piece in pieces]
 
     assert "".join([*said, sieve.rest()]) == hiding.hide("".join(pieces))
+
+
+def test_wherever_a_long_secret_is_cut_nothing_of_it_is_told() -> None:
+    value = "".join(f"{number:03}" for number in range(40))
+    told = []
+    for cut in range(1, len(value)):
+        for before in ("", "It is "):
+            sieve = Sieve(revealed(value))
+            pieces = (before + value[:cut], value[cut:] + ".")
+            told.append("".join([*map(sieve.sift, pieces), sieve.rest()]))
+
+    assert set(told) == {"[secret].", "It is [secret]."}
 
 
 def test_a_piece_in_which_no_secret_may_have_begun_is_told_at_once() -> None:
