@@ -1,7 +1,7 @@
 """Transactional tools: what they write is there with the event that says so, or neither is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,8 +20,8 @@ from milepost.core.events import (
 )
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.stored_transactions import StoredTransactions
-from milepost.store.engine import DatabaseUnavailableError
-from milepost.store.transaction import OpenTransaction
+from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
+from milepost.store.transaction import OpenTransaction, StatementRefusedError
 from milepost.tools import ToolContext, emit_artifact, stash_pending, tool
 from tests.runtime.workshop import TIMEOUT_S, Workshop, in_background, of
 
@@ -291,3 +291,77 @@ async def test_a_commit_without_an_answer_is_looked_for_in_the_log(
         [] if lands else ["not_committed"]
     )
     assert isinstance(log[-1], RunCompleted)
+
+
+class Failing(Losing):
+    """A transaction that comes to nothing when its end is written, or is committed."""
+
+    def __init__(self, opened: OpenTransaction, at: str, error: Exception) -> None:
+        super().__init__(opened, lands=False)
+        self._at, self._error = at, error
+
+    async def work(self, work: Any) -> Any:
+        written = await super().work(work)
+        if self._at == "work":
+            raise self._error
+        return written
+
+    async def commit(self) -> None:
+        if self._at == "commit":
+            raise self._error
+        await self._opened.commit()
+
+
+@pytest.fixture
+def failing(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Exception], None]:
+    """What has every transaction of the runs' database fail."""
+    whole = shop.store.transaction
+
+    def fail(at: str, error: Exception) -> None:
+        @asynccontextmanager
+        async def opened(limit_s: float) -> AsyncIterator[OpenTransaction]:
+            async with whole(limit_s) as inner:
+                yield Failing(inner, at, error)
+
+        monkeypatch.setattr(shop.store, "transaction", opened)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("at", "error", "retryable"),
+    [
+        ("work", StatementRefusedError("its time is up"), False),
+        ("commit", StatementRefusedError("its time is up"), False),
+        ("work", DatabaseUnavailableError("the connection broke"), True),
+        ("work", DatabaseRefusedError("it is too long"), False),
+        ("commit", DatabaseRefusedError("it is too long"), False),
+    ],
+)
+async def test_what_the_database_does_not_take_at_the_end_is_a_call_that_wrote_nothing(
+    shop: Workshop, failing: Callable[..., None], at: str, error: Exception, retryable: bool
+) -> None:
+    run = await shop.queue()
+    claim = await shop.claim()
+    failing(at, error)
+    await shop.go_on(ONCE, put, claim=claim)
+
+    log = await shop.log(run.id)
+    [failed] = of(log, ToolCallFailed)
+    assert (failed.error.code, failed.error.retryable) == ("not_committed", retryable)
+    assert str(error) in failed.error.message
+    assert isinstance(log[-1], RunCompleted)
+    assert await amounts(shop) == []
+
+
+async def test_whoever_is_beaten_to_the_next_event_commits_nothing(
+    shop: Workshop, failing: Callable[..., None]
+) -> None:
+    await shop.queue()
+    driven = await shop.driving(await shop.claim(), shop.agent(put), shop.means(ONCE, put))
+    failing("work", CollisionError("there is such an event"))
+
+    with pytest.raises(FencedError):
+        await driven.run()
+
+    assert await amounts(shop) == []

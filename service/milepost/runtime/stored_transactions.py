@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from milepost.core.errors import FencedError, ToolError
+from milepost.core.errors import FencedError, MilepostError, ToolError
 from milepost.runtime.transactions import Opened
 from milepost.store import log
 from milepost.store.engine import CollisionError, DatabaseRefusedError, DatabaseUnavailableError
@@ -85,5 +85,5 @@ class _Opened:
             )
 
 
-def _nothing_done(error: Exception) -> ToolError:
-    return ToolError(f"nothing was written: {error}", retryable=True)
+def _nothing_done(error: MilepostError) -> ToolError:
+    return ToolError(f"nothing was written: {error}", retryable=error.retryable)
