@@ -365,3 +365,29 @@ async def test_whoever_is_beaten_to_the_next_event_commits_nothing(
         await driven.run()
 
     assert await amounts(shop) == []
+
+
+async def test_a_constraint_that_is_looked_at_only_in_the_end_fails_the_call_for_good(
+    shop: Workshop,
+) -> None:
+    async with shop.store.transaction(TIMEOUT_S) as opened:
+        await opened.execute(
+            "CREATE TABLE label (id INTEGER PRIMARY KEY, shelf INTEGER REFERENCES label (id)"
+            " DEFERRABLE INITIALLY DEFERRED)",
+            {},
+        )
+        await opened.commit()
+
+    @tool(effect="transactional", name="put")
+    async def label(amount: int, context: ToolContext) -> int:
+        """Name a shelf that is not there."""
+        await context.tx.execute("INSERT INTO label (shelf) VALUES (:shelf)", {"shelf": -amount})
+        return amount
+
+    run_id = await shop.driven(ONCE, label)
+
+    log = await shop.log(run_id)
+    [failed] = of(log, ToolCallFailed)
+    assert (failed.error.code, failed.error.retryable) == ("not_committed", False)
+    assert "the database refused the commit" in failed.error.message
+    assert isinstance(log[-1], RunCompleted)

@@ -194,6 +194,25 @@ async def test_what_is_refused_only_as_it_is_committed_says_so(shelf: Engine) ->
     assert await many(shelf) == 0
 
 
+async def test_a_row_that_must_be_there_by_the_commit_is_refused_where_it_is_not(
+    shelf: Engine,
+) -> None:
+    async with shelf.transaction(LIMIT_S) as opened:
+        await opened.execute(
+            "CREATE TABLE label (shelf TEXT REFERENCES shelf (name) DEFERRABLE INITIALLY DEFERRED)",
+            {},
+        )
+        await opened.commit()
+
+    async with shelf.transaction(LIMIT_S) as opened:
+        await opened.execute("INSERT INTO label (shelf) VALUES ('nails')", {})
+        with pytest.raises(StatementRefusedError, match="refused the commit"):
+            await opened.commit()
+
+    async with shelf.transaction(LIMIT_S) as opened:
+        assert await opened.execute("SELECT shelf FROM label", {}) == []
+
+
 async def test_a_commit_of_what_had_failed_is_not_taken_for_one(shelf: Engine) -> None:
     if shelf.dialect == "sqlite":
         pytest.skip("a statement that fails there takes back nothing but itself")

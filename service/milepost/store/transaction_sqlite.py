@@ -106,7 +106,7 @@ class SqliteTransaction:
 
         def act(connection: sqlite3.Connection) -> None:
             with self._translated():
-                connection.execute("COMMIT")
+                _commit(connection)
 
         await self._take(act)
 
@@ -165,6 +165,13 @@ def _rows(cursor: sqlite3.Cursor) -> list[Row]:
         return as_rows(names, cursor.fetchmany(ROWS_MAX + 1))
     finally:
         cursor.close()
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.IntegrityError as error:  # What a tool's own tables have put off until now.
+        raise StatementRefusedError(f"the database refused the commit: {error}") from error
 
 
 def _too_late() -> StatementRefusedError:
