@@ -347,3 +347,22 @@ async def test_a_child_whose_worker_does_not_let_go_is_left(shop: Workshop, scri
 
     [_, child] = of(await shop.log(run.id), RunCancelled)[0].work
     assert (child.kind, child.how, child.why) == ("child_run", "left", TOLD)
+
+
+async def test_a_child_whose_worker_lets_go_in_time_was_stopped(
+    shop: Workshop, scribe: Agent
+) -> None:
+    both = calling(("agent:scribe", {"input": "Write it down."}), ("linger", {}))
+    agent = replace(shop.agent(linger), tools=("agent:scribe", "linger"))
+    run, model = await shop.queue(), Held()
+    driven = await shop.driving(await shop.claim(), agent, shop.means([both], linger))
+
+    async with in_background(driven):
+        await shop.seen(run.id, "child_run.started")
+        child = await shop.driving(await shop.claim(), scribe, shop.means(model))
+        async with in_background(child):
+            await model.reached.wait()
+            await shop.cancel(run.id)
+
+    [_, work] = of(await shop.log(run.id), RunCancelled)[0].work
+    assert (work.kind, work.how, work.why) == ("child_run", "cancelled", None)

@@ -184,6 +184,41 @@ async def test_a_child_that_a_dead_worker_had_queued_is_the_calls_one_and_only(
     assert of(await shop.log(run.id), RunWaiting) == [RunWaiting("child_run", (child.id,))]
 
 
+async def test_a_child_that_the_queue_has_no_room_for_fails_its_call_and_may_be_tried_again(
+    shop: Workshop, scribe: Agent
+) -> None:
+    run = await shop.queue()
+    claim = await shop.claim()
+    await shop.queue()
+    shop.store.queue_max = 1
+
+    await shop.go_on([ASK, saying("Then not.")], agent=lead(shop), claim=claim)
+
+    log = await shop.log(run.id)
+    [failed] = of(log, ToolCallFailed)
+    assert (failed.error.code, failed.error.retryable) == ("queue_full", True)
+    assert "1 runs are queued" in failed.error.message
+    assert of(log, ChildRunStarted) == []
+    assert of(log, RunCompleted)
+
+
+async def test_a_child_that_a_dead_worker_had_queued_needs_no_room_in_the_queue(
+    shop: Workshop, scribe: Agent
+) -> None:
+    run = await shop.queue()
+    claim = await shop.claim()
+    call = ToolCall("call_1_0", "agent:scribe", {"input": "Write it down."}, kind="agent")
+    effect = CallTool(call, call.arguments, "idempotent", attempt=1)
+    queued = await wanted_child(effect, 5, claim, lead(shop), State(), shop.ports)
+    assert isinstance(queued, NewRun)
+    await shop.store.create(queued)
+    shop.store.queue_max = 1
+
+    await shop.go_on(Scripted([ASK]), agent=lead(shop), claim=claim)
+
+    assert of(await shop.log(run.id), RunWaiting) == [RunWaiting("child_run", (queued.id,))]
+
+
 class Interrupted(StoredChildren):
     """Children that are queued, and of which nobody hears before `go`."""
 

@@ -12,6 +12,7 @@ from milepost.core.agents import Agent
 from milepost.core.effects import CallTool
 from milepost.core.errors import UnavailableError
 from milepost.core.events import Event, RunResumed, RunRetried, RunWaiting, ToolCallCompleted
+from milepost.core.ids import child_run_id
 from milepost.core.model import Delta, ModelRequest
 from milepost.core.state import State
 from milepost.dispatch.port import Dispatcher, Offer
@@ -635,6 +636,26 @@ async def test_a_worker_that_rests_is_not_taken_for_one_that_was_stopped(shop: W
             while line.asked < 5:
                 await asyncio.sleep(0)
                 assert not worker._is_stopped()
+
+
+async def test_a_child_is_driven_at_once_though_its_parent_is_busy(shop: Workshop) -> None:
+    answered = asyncio.Event()
+
+    @tool(effect="read")
+    async def look() -> str:
+        """Look for as long as the child has not answered."""
+        await answered.wait()
+        return "seen"
+
+    await hired(shop, replace(shop.agent(look), tools=("look", "agent:clerk")))
+    asked = calling(("agent:clerk", {"input": "Write."}), ("look", {}))
+    means = shop.means([asked, saying("Written."), saying("Done.")], look)
+    async with working(shop, means):
+        run = await shop.queue()
+        await shop.seen(run.id, "child_run.started")
+        await status(shop, child_run_id(run.id, "call_1_0"), "completed")
+        answered.set()
+        await status(shop, run.id, "completed")
 
 
 @pytest.mark.usefixtures("agent")
