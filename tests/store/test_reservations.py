@@ -264,6 +264,20 @@ async def test_a_dead_worker_s_reservations_are_given_back_with_its_run(store: S
     assert await counted(store, budget) == (0, 1)
 
 
+async def test_they_are_given_back_when_the_database_is_back(engine: Engine) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking, waits_s=(0,))) as store:
+        budget, claim = await kept(store), await held(store)
+        await store.write(reserving(a_call_of(claim), place_in(budget)))
+        await lost(store, claim)
+        breaking.absences = 20
+
+        freed = await store.free(TENANT)
+
+        assert freed == 1
+        assert await counted(store, budget) == (0, 0)
+
+
 async def test_what_a_living_worker_reserved_is_not_given_back(store: Store) -> None:
     budget, claim = await kept(store), await held(store)
     await store.write(reserving(a_call_of(claim), place_in(budget)))

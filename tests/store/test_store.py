@@ -188,6 +188,21 @@ async def test_the_inbox_is_read_when_the_database_is_back(engine: Engine) -> No
     assert (seen, [letter.kind for letter in found]) == (1, ["x"])
 
 
+async def test_a_database_that_is_away_is_not_asked_again_at_once(engine: Engine) -> None:
+    breaking = BreakingEngine(engine)
+    async with serving(Store(breaking, waits_s=(3_600,))) as store:
+        breaking.absences, asked_before = 1, breaking.asked
+        asking = asyncio.create_task(store.inbox(TENANT, "run_1", 0))
+        await breaking.back.wait()
+        await asyncio.sleep(0)
+
+        asked = breaking.asked - asked_before
+
+        asking.cancel()
+        await asyncio.wait({asking})
+    assert asked == 1
+
+
 async def test_an_append_that_landed_counts_even_when_its_run_went_on_since(
     engine: Engine,
 ) -> None:
