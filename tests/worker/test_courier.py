@@ -308,7 +308,9 @@ async def test_messages_whose_claim_was_not_answered_are_sent_at_once(
             await courier.take()
 
     desk.now_ms += 1
-    await turn(courier)
+    taken = await courier.take()
+    assert await courier.take() == [], "they are on their way"
+    await asyncio.gather(*(courier.send(each) for each in taken))
 
     found = await deliveries(desk.store, row)
     assert {(each.status, each.claims) for each in found} == {("delivered", 1)}
@@ -389,6 +391,32 @@ async def test_a_slow_endpoint_holds_up_nobody_else(desk: Office, there: Receive
     await asyncio.gather(*stuck)
     assert len(await turn(courier)) == 4
     assert slow.id
+
+
+@pytest.mark.parametrize(
+    ("bound", "hooks"),
+    [("IN_FLIGHT_MAX", 3), ("IN_FLIGHT_TENANT_MAX", 3), ("IN_FLIGHT_WEBHOOK_MAX", 1)],
+)
+async def test_only_so_many_are_on_their_way_at_once_and_all_arrive(
+    desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch, bound: str, hooks: int
+) -> None:
+    monkeypatch.setattr(couriers, bound, 2)
+    for number in range(hooks):
+        await hooked(desk.store, id=f"whk_{number}", url=there.url, events='["custom"]')
+    for _ in range(6 // hooks):
+        await put(desk.store, "custom", run_id=(await ran(desk)), data="{}")
+    courier = desk.courier()
+
+    first, second = await courier.take()
+    assert await courier.take() == []
+    await courier.send(first)
+    [third] = await courier.take()
+    await asyncio.gather(courier.send(second), courier.send(third))
+    while await turn(courier):
+        pass
+
+    arrived = {there.arrived.get_nowait().id for _ in range(there.arrived.qsize())}
+    assert len(arrived) == 6
 
 
 async def test_an_endpoint_that_does_not_answer_in_time_is_tried_again(
