@@ -222,6 +222,15 @@ async def test_where_the_agent_learns_for_all_its_users_the_tool_does_too(
     assert await kept(shop) == [("agent agt_9", "log", "x")]
 
 
+@pytest.mark.parametrize(("scope", "user"), [("user", "ann"), ("agent", None), ("session", None)])
+async def test_a_user_is_wanted_only_where_the_agent_learns_for_users(
+    shop: Workshop, notes: StoredNotes, scope: MemoryScope, user: str | None
+) -> None:
+    context = await a_call(shop, Memory(extract=Extract("m", scope=scope)), user=user)
+
+    assert await notes.keep(context, Finding("fact", "x")) == scope
+
+
 async def test_without_a_user_nothing_is_kept_for_users_and_the_model_is_told(
     shop: Workshop, notes: StoredNotes
 ) -> None:
@@ -259,6 +268,23 @@ async def test_a_call_finds_only_what_its_run_may_know(shop: Workshop, notes: St
     await keep(shop, Finding("fact", "Tea is at four."), Owner("tenant"))
 
     assert await notes.look(await a_call(shop), "tea") == ["Tea is at four."]
+
+
+async def test_a_call_finds_only_what_its_agent_recalls(shop: Workshop, notes: StoredNotes) -> None:
+    await keep(shop, Finding("fact", "Tea is at four."), Owner("tenant"))
+    await keep(shop, Finding("fact", "Ann likes tea."))
+    context = await a_call(shop, Memory(recall=Remembered(scopes=("user",))))
+
+    assert await notes.look(context, "tea") == ["Ann likes tea."]
+
+
+async def test_a_call_finds_what_means_the_same_in_other_words(shop: Workshop) -> None:
+    await keep(shop, Finding("fact", "Ann likes tea."))
+    found = Vectors(shop.store, Meanings())
+    await found.embed_some()
+    notes = StoredNotes(shop.store, shop.clock, shop.new_id, found)
+
+    assert await notes.look(await a_call(shop), "beverage") == ["Ann likes tea."]
 
 
 async def test_who_may_know_nothing_is_told_nothing_by_its_meaning_either(shop: Workshop) -> None:
