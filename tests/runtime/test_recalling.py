@@ -10,6 +10,7 @@ from milepost.core.agents import Agent, Extract, Memory, Remembered
 from milepost.core.context import CONTEXT_CHARS_MAX, LABELS
 from milepost.core.errors import ToolError
 from milepost.core.memories import Finding, MemoryScope, Owner
+from milepost.memory.extraction import KEPT_MAX
 from milepost.memory.knowledge import DAY_MS
 from milepost.memory.telling import NOTE
 from milepost.providers.embeddings import Embedded
@@ -261,6 +262,19 @@ async def test_a_run_that_was_rolled_back_keeps_nothing_any_more(
     with pytest.raises(ToolError, match="rolled back"):
         await notes.keep(context, Finding("fact", "Said behind it."))
     assert await kept(shop) == []
+
+
+async def test_where_too_much_is_remembered_the_oldest_is_forgotten(
+    shop: Workshop, notes: StoredNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KEPT_MAX, "fact", 2)
+    context = await a_call(shop)
+
+    for said in ("One.", "Two.", "Three."):
+        shop.clock.ahead_ms += 1
+        await notes.keep(context, Finding("fact", said))
+
+    assert {content for _, _, content in await kept(shop)} == {"Two.", "Three."}
 
 
 async def test_a_call_finds_only_what_its_run_may_know(shop: Workshop, notes: StoredNotes) -> None:
