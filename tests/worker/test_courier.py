@@ -491,6 +491,19 @@ async def test_what_was_erased_meanwhile_is_not_sent(desk: Office, there: Receiv
     assert await deliveries(desk.store, row) == []
 
 
+async def test_a_message_about_what_is_gone_is_dead_and_says_why(
+    desk: Office, there: Receiver
+) -> None:
+    row = await hooked(desk.store, url=there.url, events='["custom"]')
+    await put(desk.store, "custom", run_id="run_gone")
+
+    await turn(desk.courier())
+
+    delivery = await desk.one(row)
+    assert (delivery.status, there.asked) == ("dead", [])
+    assert attempts(delivery)[0]["error"] == "run run_gone was erased"
+
+
 async def test_a_secret_that_cannot_be_read_is_a_failure_that_says_so(
     desk: Office, there: Receiver
 ) -> None:
