@@ -17,7 +17,7 @@ from milepost.api.edge import Edge
 from milepost.store.engine import DatabaseUnavailableError
 from tests.api.asking import parked
 from tests.api.making import refusal
-from tests.api.serving import Service
+from tests.api.serving import TIMEOUT_S, Service
 
 JSON = "application/json"
 START = {"type": "http.response.start", "status": 200, "headers": []}
@@ -105,6 +105,24 @@ async def test_two_hosts_are_refused_before_either_is_believed() -> None:
 
     assert refusal(refused) == (400, "malformed_http")
     assert refused.json()["detail"] == "the request has 2 host headers; send one"
+
+
+@pytest.mark.parametrize(
+    ("line", "status"), [(b"GET /healthz HTTP/1.1", b"400"), (b"GET /healthz HTTP/1.0", b"200")]
+)
+async def test_who_speaks_http_1_1_says_whom_they_mean(
+    service: Service, line: bytes, status: bytes
+) -> None:
+    """RFC 9112, section 3.2: without a host it is no request. Before 1.1 there was none."""
+    port = service.server.servers[0].sockets[0].getsockname()[1]
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(line + b"\r\nconnection: close\r\n\r\n")
+        told = await reader.read()
+        writer.close()
+
+    assert told.split()[1] == status
+    assert (b'"code":"malformed_http"' in told) == (status == b"400")
 
 
 async def test_a_header_that_is_a_list_may_stand_in_several_lines(

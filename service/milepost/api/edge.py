@@ -82,8 +82,7 @@ class Edge:
         scope["app"] = self
         scope.setdefault("state", {})["request_id"] = request_id
         try:
-            if len(headers) < len(scope["headers"]):
-                _refuse_repeated(scope["headers"])
+            _refuse_unclear(scope, headers)
             await self._require_access(scope, headers)
             _refuse_nul(scope["path"])
             await self._router(scope, receive, named_send)
@@ -175,6 +174,17 @@ class Edge:
     def _request_id(self, sent: bytes) -> str:
         text = sent.decode("latin-1")
         return text if _REQUEST_ID.fullmatch(text) else self._new_id("req")
+
+
+def _refuse_unclear(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Raise `InvalidError` for a request that says twice what can be meant once, or not for whom.
+
+    The latter is no request of HTTP/1.1 (RFC 9112, section 3.2); before that there were no hosts.
+    """
+    if len(headers) < len(scope["headers"]):
+        _refuse_repeated(scope["headers"])
+    if b"host" not in headers and scope["http_version"] == "1.1":
+        raise InvalidError("the request has no host header; send one", code="malformed_http")
 
 
 def _refuse_repeated(sent: Iterable[tuple[bytes, bytes]]) -> None:
