@@ -14,6 +14,7 @@ from milepost.core.events import (
     Custom,
     MessageAborted,
     MessageCompleted,
+    RunRetried,
     RunRetrying,
     ToolCallCompleted,
     ToolCallFailed,
@@ -22,6 +23,7 @@ from milepost.core.events import (
 )
 from milepost.core.guardrails import Guardrails, PythonRail
 from milepost.core.json import Json
+from milepost.core.policy import NOTHING_STANDS, Standing
 from milepost.core.repetition import ToolEffect
 from milepost.guardrails import Subject, rail
 from milepost.providers.scripted import Scripted, calling, saying
@@ -387,6 +389,44 @@ async def test_a_tool_that_is_ready_waits_for_a_lease_that_is_only_late(shop: Wo
 
     log = await shop.log(run.id)
     assert {event.result for event in of(log, ToolCallCompleted)} == {"db", "paid"}
+    assert log[-1].type == "run.completed"
+
+
+async def test_what_came_in_is_written_down_once_where_its_drive_ends_by_an_error(
+    shop: Workshop,
+) -> None:
+    """A run that an operator sends on would else be sent on, and crash its worker, for ever."""
+    begun, sent_on, unreadable = asyncio.Event(), asyncio.Event(), [False]
+
+    @tool
+    async def pay() -> str:
+        """Pay for as long as it takes an operator to send the run on."""
+        begun.set()
+        await sent_on.wait()
+        return "paid"
+
+    async def find(_: str, __: str, *, fresh: bool = False) -> Standing:
+        if unreadable[0]:
+            sent_on.set()
+            raise KeyError("whom")
+        return NOTHING_STANDS
+
+    run, agent = await shop.queue(), shop.agent(pay)
+    means = shop.means([calling(("pay", {})), saying("Done.")], pay, standing_of=find)
+    dying = asyncio.create_task((await shop.driving(await shop.claim(), agent, means)).run())
+    await asyncio.wait_for(begun.wait(), TIMEOUT_S)
+    unreadable[0] = True
+    await shop.deliver(run.id, "retry", {"by": "ann"}, "retry")
+    with pytest.raises(KeyError):
+        await asyncio.wait_for(dying, TIMEOUT_S)
+    unreadable[0] = False
+
+    driven = await shop.driving(await shop.take_over(), agent, means)
+    await asyncio.wait_for(driven.run(), TIMEOUT_S)
+
+    log = await shop.log(run.id)
+    assert len(of(log, RunRetried)) == 1
+    assert [event.result for event in of(log, ToolCallCompleted)] == ["paid"]
     assert log[-1].type == "run.completed"
 
 

@@ -133,6 +133,7 @@ class Drive:
         self._acts = Acts(journal, seen, means, self._permits, self._announcements, self._stops)
         self._works: dict[asyncio.Task[list[Event]], Call] = {}
         self._broken: BaseException | None = None
+        self._read_to: int | None = None  # As far as the inbox is in what happened, if unwritten.
         self._draining = False
         self._stopped: dict[str, StoppedWork] = {}
         self._called_off = False
@@ -235,8 +236,11 @@ class Drive:
 
     async def _keep(self, happened: list[Stamped]) -> None:
         """Write what happened, and nothing that follows: this drive begins none of it any more."""
-        async with self._journal.lock:
-            await self._journal.append(happened, state=folded(self._journal.state, happened))
+        journal = self._journal
+        async with journal.lock:
+            state = folded(journal.state, happened)
+            await journal.append(happened, state=state, inbox_read=self._read_to)
+        self._read_to = None
 
     async def _commit(self, happened: list[Stamped]) -> Settlement:
         """Write an iteration, once no tool of the run writes in a transaction of its own."""
@@ -245,16 +249,15 @@ class Drive:
 
     async def _commit_alone(self, happened: list[Stamped]) -> Settlement:
         """Write an iteration; where anything came in meanwhile, read it and settle anew."""
-        journal = self._journal
-        read_to, now = None, 0
+        journal, now = self._journal, 0
         for _ in range(SETTLE_TRIES_MAX):
-            read_to = await self._read_inbox(happened, read_to)
+            await self._read_inbox(happened)
             if await self._halt(happened):
-                read_to = await self._read_inbox(happened, read_to)
+                await self._read_inbox(happened)
             await self._look_at_rules(happened)
             now = max(now, self._means.ports.clock())  # What is over stays over.
             settlement = self._settling.settle(journal.state, happened, now, self._stopped)
-            if not settlement.happened and read_to is None:
+            if not settlement.happened and self._read_to is None:
                 return settlement
             if settlement.change and settlement.change.ends:
                 if brought := await self._end_works(happened):
@@ -267,11 +270,12 @@ class Drive:
                     state=settlement.state,
                     change=settlement.change,
                     approvals=settlement.approvals,
-                    inbox_read=read_to,
+                    inbox_read=self._read_to,
                 )
             except InboxMovedError:
-                journal.inbox_known = max(journal.inbox_seen, read_to or 0) + 1
+                journal.inbox_known = max(journal.inbox_seen, self._read_to or 0) + 1
                 continue
+            self._read_to = None
             return settlement
         raise self._overrun()
 
@@ -383,23 +387,25 @@ class Drive:
             self._standing = standing
             self._judge_by_present_rules()
 
-    async def _read_inbox(self, happened: list[Stamped], read_to: int | None) -> int | None:
-        """Add what came in to what happened; return how far the inbox was read, if it was."""
+    async def _read_inbox(self, happened: list[Stamped]) -> None:
+        """Add what came in to what happened; it is read once that is written."""
         journal = self._journal
-        seen = max(journal.inbox_seen, read_to or 0)
+        seen = max(journal.inbox_seen, self._read_to or 0)
         if journal.inbox_known <= seen:
-            return read_to
+            return
         claim = journal.claim
         count, letters = await self._means.ports.store.inbox(claim.tenant, claim.run_id, seen)
         if not letters:
             # What the count stands for was read before, or the bell was rung for nothing.
             journal.inbox_seen = journal.inbox_known = count
-            return read_to
+            return
+        read: list[Stamped] = []
         for letter in letters:
-            state = folded(journal.state, happened)
+            state = folded(journal.state, [*happened, *read])
             came = await self._acts.taken_in(events_of([letter], state), state)
-            happened += journal.stamp(*self._stops.stopped(came, state))
-        return count
+            read += journal.stamp(*self._stops.stopped(came, state))
+        happened += read
+        self._read_to = count
 
     async def _await_more(self, woken: asyncio.Event) -> list[Stamped]:
         """Wait for a call to end, a message, a drain or the deadline; return what ended.
