@@ -30,6 +30,7 @@ from milepost.providers.scripted import Scripted, calling, saying
 from milepost.store.store import Store
 from milepost.store.work import Work
 from milepost.tools import ToolContext, tool
+from tests.runtime.tools import listening
 from tests.runtime.workshop import (
     TIMEOUT_S,
     Held,
@@ -129,18 +130,11 @@ async def test_a_call_that_ends_the_drive_stops_none_that_could_not_be_repeated(
     shop: Workshop,
 ) -> None:
     begun, stopped = asyncio.Event(), asyncio.Event()
+    listen = listening(stopped)
 
     @tool(inject={"_": begun.wait})
     async def late(_: bool) -> None:
         """Begin when the lease has lapsed."""
-
-    @tool(effect="read")
-    async def listen() -> None:
-        """Listen for as long as somebody wants to hear."""
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
 
     @tool
     async def pay() -> str:
@@ -165,18 +159,11 @@ async def test_a_call_that_nobody_may_begin_stops_none_that_could_not_be_repeate
 ) -> None:
     """It is written down as begun, and the lease is not back."""
     begun, stopped = asyncio.Event(), asyncio.Event()
+    listen = listening(stopped)
 
     @tool(effect="read")
     async def look() -> None:
         """Never begin."""
-
-    @tool(effect="read")
-    async def listen() -> None:
-        """Listen for as long as somebody wants to hear."""
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
 
     @tool
     async def pay() -> str:

@@ -26,7 +26,7 @@ from milepost.store.grants import GrantFilter, GrantRow
 from milepost.store.policies import TENANT as WHOLE_TENANT
 from milepost.store.records import Claim, Page, RunFilter
 from milepost.tools import tool
-from tests.runtime.tools import pay
+from tests.runtime.tools import listening, pay
 from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Workshop, in_background, of
 
 PAY_5 = calling(("pay", {"cents": 5}))
@@ -349,6 +349,7 @@ async def test_rules_that_did_not_change_are_the_same_object(shop: Workshop) -> 
 async def test_rules_that_cannot_be_read_take_no_result_from_a_tool(shop: Workshop) -> None:
     """As those of a later version may be: what was done before they came is known even so."""
     begun, stopped = asyncio.Event(), asyncio.Event()
+    listen = listening(stopped)
 
     @tool(effect="read")
     async def look() -> str:
@@ -358,14 +359,6 @@ async def test_rules_that_cannot_be_read_take_no_result_from_a_tool(shop: Worksh
         await shop.store.write(policies.replace(before, '{"deny": [{"whom": "all"}]}'))
         shop.clock.ahead_ms += FRESH_MS
         return "seen"
-
-    @tool(effect="read")
-    async def listen() -> None:
-        """Listen for as long as somebody wants to hear."""
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
 
     @tool
     async def charge() -> str:

@@ -1,5 +1,8 @@
 """Tools that do as they say."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 from milepost.tools import tool
 
 
@@ -25,3 +28,17 @@ def look_up() -> str:
 def pay(cents: int) -> str:
     """Pay."""
     return f"paid {cents}"
+
+
+def listening(stopped: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    """Return a tool that may be repeated and has no end, and says when it was stopped."""
+
+    @tool(effect="read")
+    async def listen() -> None:
+        """Listen for as long as somebody wants to hear."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    return listen
