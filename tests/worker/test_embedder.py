@@ -7,7 +7,9 @@ from milepost.providers.embeddings import Embedded
 from milepost.runtime.vectors import Vectors
 from milepost.store.store import Store
 from milepost.worker.embedder import Embedder
+from tests.store.breaking import BreakingEngine
 from tests.store.making_memories import a_fact, remembered
+from tests.worker.running import running
 
 
 class Rival:
@@ -20,21 +22,27 @@ class Rival:
 
 
 class Rivalled:
-    """A model; while it is asked first, a process of before gives a vector to what comes in."""
+    """A model; while it is asked first, a process of before gives a vector to what comes in.
+
+    `was_asked_again` is set when it is asked for that, too. `line`, if any, is broken meanwhile.
+    """
 
     model = "stub/new"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, line: BreakingEngine | None = None) -> None:
         self.asked: list[Sequence[str]] = []
         self.was_asked_again = asyncio.Event()
         self._store = store
+        self._line = line
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         self.asked.append(texts)
         if len(self.asked) == 1:
             await remembered(self._store, a_fact("Ann drinks coffee"))
             await Vectors(self._store, Rival()).embed_some()
-        else:
+            if self._line is not None:
+                self._line.absences = 2
+        elif "Ann drinks coffee" in texts:
             self.was_asked_again.set()
         return Embedded([[0.0, 1.0] for _ in texts])
 
@@ -54,3 +62,30 @@ async def test_what_a_process_of_before_has_made_during_a_rollout_is_made_anew(
         await asyncio.wait([tending])
 
     assert model.asked == [["Ann drinks tea"], ["Ann drinks coffee"]]
+
+
+async def test_an_outage_at_the_start_leaves_no_vector_of_another_model_for_long(
+    store: Store,
+) -> None:
+    line, model = BreakingEngine(store.engine), Rivalled(store)
+    await remembered(store, a_fact("Ann drinks tea"))
+    await Vectors(store, Rival()).embed_some()
+
+    line.absences = 1
+    async with running(Embedder(Vectors(Store(line), model), model.model, poll_s=0, again_s=0)):
+        await model.was_asked_again.wait()
+
+    assert model.asked == [["Ann drinks tea"], ["Ann drinks coffee"]]
+
+
+async def test_an_outage_after_a_rollout_leaves_no_vector_of_another_model_for_good(
+    store: Store,
+) -> None:
+    line = BreakingEngine(store.engine)
+    model = Rivalled(store, line)
+    await remembered(store, a_fact("Ann drinks tea"))
+
+    async with running(Embedder(Vectors(Store(line), model), model.model, poll_s=0, again_s=0)):
+        await model.was_asked_again.wait()
+
+    assert model.asked == [["Ann drinks tea"], ["Ann drinks tea", "Ann drinks coffee"]]

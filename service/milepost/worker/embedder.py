@@ -35,14 +35,17 @@ class Embedder:
         Once more later: processes of before have gone on with theirs until they were replaced.
         """
         clock = asyncio.get_running_loop().time
-        again_s: float | None = clock() + self._again_s
-        await take_turn(self._vectors.forget_others(), None, self._log)
+        due_s = [clock() + self._again_s, clock()]  # The next one is the last of them.
         while True:
+            if due_s and clock() >= due_s[-1] and await take_turn(self._forget(), False, self._log):
+                due_s.pop()
             rest_s = await take_turn(self.tend(), self._poll_s, self._log)
             await asyncio.sleep(rest_s)
-            if again_s is not None and clock() >= again_s:
-                await take_turn(self._vectors.forget_others(), None, self._log)
-                again_s = None
+
+    async def _forget(self) -> bool:
+        """Let go of what another model has made; say that this is done."""
+        await self._vectors.forget_others()
+        return True
 
     async def tend(self) -> float:
         """Give vectors to some; return after how many seconds there may be more to do."""
