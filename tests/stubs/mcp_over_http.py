@@ -17,11 +17,16 @@ ANYTHING = {"type": "object", "additionalProperties": True}
 
 @asynccontextmanager
 async def mcp_over_http(
-    act: Act, *, deaf_to_cancellation: bool = False
+    act: Act, *, deaf_to_cancellation: bool = False, events: bytes | None = None
 ) -> AsyncIterator[WebServer]:
-    """Serve on a free port of loopback. Who is deaf to a cancellation never answers one."""
+    """Serve on a free port of loopback. Who is deaf to a cancellation never answers one.
+
+    `events` are what who listens is told, before the stream ends.
+    """
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET" and events is not None:
+            return web.Response(body=events, content_type="text/event-stream")
         if request.method != "POST":
             return web.Response(status=405)
         asked = await request.json()
@@ -36,7 +41,10 @@ async def mcp_over_http(
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "by hand", "version": "1"},
                 }
-                return result(asked, me)
+                opened = result(asked, me)
+                if events is not None:  # Nobody listens outside of a session.
+                    opened.headers["mcp-session-id"] = "session-of-Zanzibar"
+                return opened
             case "tools/list":
                 return result(asked, {"tools": [{"name": "act", "inputSchema": ANYTHING}]})
             case "tools/call":

@@ -339,6 +339,24 @@ def by_hand_at(url: str, **changes: Any) -> McpServerSpec:
     return a_server(command=None, args=[], url=f"{url}/mcp", **changes)
 
 
+async def test_a_server_that_ends_its_events_at_once_is_not_asked_for_them_in_a_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mcp_way, "EVENTS_S", 3_600)
+
+    async def act(_: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        return told(asked, "done")
+
+    at_once = b"retry: 0\n\n"
+    async with mcp_over_http(act, events=at_once) as by_hand, AsyncExitStack() as held:
+        server = connect(by_hand_at(by_hand.url), Guard(["127.0.0.1"]), secrets)
+        held.push_async_callback(server.close)
+        for _ in range(50):
+            assert await server.call("act", {}) == "done"
+
+    assert [asked.method for asked in by_hand.asked].count("GET") == 1
+
+
 async def test_a_call_under_way_is_answered_though_its_server_is_retired() -> None:
     began, may_answer = asyncio.Event(), asyncio.Event()
 

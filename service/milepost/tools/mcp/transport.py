@@ -1,5 +1,6 @@
 """How an MCP server is reached: its process over stdio, or its URL through the guard."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 CONNECT_S = 10.0
 READ_S = 300.0
 NOTICE_S = 2.0
+EVENTS_S = 0.1
 CANCELLED = "notifications/cancelled"
 
 Message = SessionMessage | Exception
@@ -139,12 +141,15 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._wire = httpx2.AsyncHTTPTransport(trust_env=False)
+        self._events_due_s = 0.0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Return the answer; that of a tool's call is one as well where it broke off.
 
         The SDK would end the connection for an error here, under every other call.
         """
+        if request.method == "GET":
+            await self._await_turn()
         method = await _method(request)
         if method == CANCELLED:
             return await self._told(request)
@@ -159,6 +164,16 @@ class _GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._wire.aclose()
+
+    async def _await_turn(self) -> None:
+        """Have events asked for so many times a second at most.
+
+        The SDK does it again as soon as the server wants that, which may be at once and for ever.
+        """
+        now_s = asyncio.get_running_loop().time()
+        turn_s = max(self._events_due_s, now_s)
+        self._events_due_s = turn_s + EVENTS_S
+        await asyncio.sleep(turn_s - now_s)
 
     async def _told(self, request: httpx2.Request) -> httpx2.Response:
         """Tell of a cancellation, if the server hears of it at once: further calls wait for this.
