@@ -30,7 +30,8 @@ from milepost.tools.mcp.server import McpServer
 from milepost.tools.mcp.transport import ANSWER_BYTES_MAX, Transport, opener
 from milepost.tools.references import Reference, reveal
 from tests.stubs import mcp_server
-from tests.stubs.mcp_over_http import mcp_over_http, told
+from tests.stubs.mcp_over_http import Act, mcp_over_http, result, told
+from tests.stubs.web_server import web_server
 from tests.tools.http.calling import called
 
 STUB = str(Path(mcp_server.__file__))
@@ -332,6 +333,50 @@ async def break_off(request: web.Request, asked: dict[str, Any], broken: str) ->
         case _:
             request.transport.abort()
             return web.Response()
+
+
+LONG_SECRET = "Zanzibar" + "0123456789" * 9 + "Pemba"
+
+
+async def secretive(_: Reference) -> str:
+    """Return a secret of which a message that is cut shows a part."""
+    return LONG_SECRET
+
+
+async def repeat_as_no_json(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+    """Answer with the secret alone."""
+    return web.Response(text=request.headers["token"], content_type="application/json")
+
+
+async def repeat_as_no_event(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+    """Tell the secret alone."""
+    told = f"data: {request.headers['token']}\n\n"
+    return web.Response(text=told, content_type="text/event-stream")
+
+
+async def repeat_as_no_result(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    """Answer with the secret where there should be something else."""
+    return result(asked, {"content": request.headers["token"], "capabilities": 1, "tools": 1})
+
+
+@pytest.mark.parametrize("repeat", [repeat_as_no_json, repeat_as_no_event, repeat_as_no_result])
+async def test_no_part_of_a_secret_is_told_of_an_answer_that_cannot_be_read(repeat: Act) -> None:
+    """Whoever cannot read an answer quotes it, and cuts the quotation anywhere."""
+
+    async def open_so(request: web.Request) -> web.StreamResponse:
+        return await repeat(request, await request.json())
+
+    async with web_server(open_so) as never_open, mcp_over_http(repeat) as by_hand:
+        for url in (never_open.url, by_hand.url):
+            spec = by_hand_at(url, headers={"token": "${secret:LONG}"})
+            server = connect(spec, Guard(["127.0.0.1"]), secretive)
+            with pytest.raises(ToolError, match="answered what cannot be read") as refused:
+                await server.call("act", {})
+            await server.close()
+
+            shown = "".join(traceback.format_exception(refused.value))
+            assert "Zanzibar" not in shown
+            assert "Pemba" not in shown
 
 
 def by_hand_at(url: str, **changes: Any) -> McpServerSpec:

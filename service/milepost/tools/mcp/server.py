@@ -26,6 +26,7 @@ BACKOFF_S = 0.5
 BACKOFF_S_MAX = 60.0
 DOUBLINGS_MAX = 10  # By then it is the longest; many more make a number beyond what a float has.
 LISTED_MAX = 10_000
+UNREAD = "answered what cannot be read"
 
 T = TypeVar("T")
 Given = Callable[[], Awaitable[Revealed]]
@@ -103,12 +104,14 @@ class McpServer:
         try:
             return await link.racing(ask(client, link.revealed))
         except MCPError as error:
+            if _is_unread(error):
+                raise self._unread() from None
             if error.code == mcp_types.CONNECTION_CLOSED or "Session terminated" in str(error):
                 link.retire()  # Over HTTP, other calls have answers of their own to come.
                 raise self._lost(link, error) from error
             raise ToolError(f"MCP server {self._name} refused: {error}") from error
-        except ValidationError as error:
-            raise ToolError(f"MCP server {self._name} answered what cannot be read") from error
+        except ValidationError:
+            raise self._unread() from None
         except _LinkOverError:
             raise self._lost(link, link.error) from link.error
 
@@ -164,6 +167,9 @@ class McpServer:
         wait_s = min(BACKOFF_S * 2 ** min(self._failures, DOUBLINGS_MAX), BACKOFF_S_MAX)
         self._failures += 1
         self._not_before_s = asyncio.get_running_loop().time() + wait_s
+
+    def _unread(self) -> ToolError:
+        return ToolError(f"MCP server {self._name} {UNREAD}")
 
     def _lost(self, link: "_Link", error: BaseException | None) -> ToolError:
         if isinstance(link.error, EgressError):
@@ -254,7 +260,8 @@ class _Link:
         except TimeoutError:
             self.error = ToolError(f"it did not answer within {CONNECT_S:g} s", retryable=True)
         except Exception as error:
-            self.error = _first(error)
+            first = _first(error)
+            self.error = ToolError(f"it {UNREAD}", retryable=True) if _is_unread(first) else first
         finally:
             self.end()
             if not self.ready.done():
@@ -268,6 +275,15 @@ async def _take(name: str, result: mcp_types.CallToolResult) -> None:
     That has patterns which may take for ever to match, on the loop that everybody shares. The call
     has acted, too, and what is said of a misfit would repeat the answer with its secrets.
     """
+
+
+def _is_unread(error: BaseException) -> bool:
+    """Say whether an answer could not be read, in words that quote it.
+
+    They are cut anywhere, and so is a secret that the answer repeats: nobody would find it there.
+    """
+    is_parsing = isinstance(error, MCPError) and error.code == mcp_types.PARSE_ERROR
+    return is_parsing or isinstance(error, ValidationError)
 
 
 def _first(error: BaseException) -> BaseException:
