@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from milepost.telemetry.logs import WORDY, configure, logger, mask
+from milepost.telemetry.logs import OUTSIDE, WORDY, configure, logger, mask
 
 KEY = "mp_Zm9vYmFyYmF6cXV4"
 
@@ -23,7 +23,7 @@ def root_as_it_was() -> Iterator[None]:
     for handler in set(root.handlers) - set(handlers):
         root.removeHandler(handler)
     root.setLevel(level)
-    for name in WORDY:
+    for name in (*WORDY, *OUTSIDE):
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
@@ -87,6 +87,21 @@ def test_what_libraries_tell_of_themselves_is_heard_at_debug_only(
         "Something is wrong.",
         "Will assume non-transactional DDL.",
     ]
+
+
+@pytest.mark.parametrize("name", ["mcp.client.streamable_http", "httpx2"])
+def test_what_libraries_tell_of_a_tenants_server_is_heard_at_debug_only(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    client = logging.getLogger(name)
+
+    configure("info", json=True)
+    client.info("Received session ID: a1b2")
+    client.error("Error parsing SSE message")
+    configure("debug", json=True)
+    client.error("Error parsing JSON response")
+
+    assert [line["event"] for line in lines(capsys)] == ["Error parsing JSON response"]
 
 
 def test_a_second_configuration_replaces_the_first(capsys: pytest.CaptureFixture[str]) -> None:

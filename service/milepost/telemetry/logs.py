@@ -17,6 +17,9 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 MASK = "***"
 # What these say at "info" tells of themselves, not of the service.
 WORDY = ("alembic", "uvicorn.error")
+# What these say is of somebody's server, which may have them say it without end, and quotes it with
+# the secrets that it repeats. Whoever asked that server hears of it from us.
+OUTSIDE = ("mcp", "httpx2")
 DEPTH_MAX = 8
 # What every formatter shows by means of its own, or leaves out on purpose.
 _SAID_ANYWAY = frozenset({"event", "level", "logger", "timestamp", "exception"})
@@ -57,8 +60,9 @@ def configure(level: str, *, json: bool) -> None:
         root.removeHandler(former)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    for name in WORDY:
-        logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
+    for names, bound in ((WORDY, logging.WARNING), (OUTSIDE, logging.CRITICAL)):
+        for name in names:
+            logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else bound)
 
 
 def logger(name: str) -> BoundLogger:
