@@ -85,6 +85,7 @@ def test_files_come_to_a_folder_and_go(folder: Path) -> None:
         "raise SystemExit(3)\n",
         ADD.format(name="own", words="Take a name."),
         "from milepost.tools import tool\n@tool\ndef add(x: print):\n    'F.'\n",
+        "class Proxy:\n    def __getattr__(self, name):\n        1 / 0\nproxy = Proxy()\n",
     ],
 )
 def test_a_broken_file_keeps_the_last_good_version_and_says_why_once(

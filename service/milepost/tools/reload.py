@@ -90,7 +90,7 @@ class ReloadedTools:
         for path, stamp in due.items():
             try:
                 anew[path] = _Loaded(stamp, load_file(path, fresh=True))
-            except (ConfigurationError, ToolValidationError) as error:
+            except Exception as error:  # Whatever it is, runs go on with what they have.
                 loaded[path] = _kept(files.get(path), stamp, error)
         while going := self._going(loaded, anew):
             loaded |= going
