@@ -11,16 +11,23 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 WAIT_S = 20.0
 POLL_S = 0.01
+PIECE = b"x" * 65_536
+PIECES = 1_024
 
 
 class Collector:
-    """What came in. It answers a request only while its `gate` is open."""
+    """What came in. It answers a request only while its `gate` is open.
+
+    One that `talks_on` does so for 64 MiB, unless it is left talking.
+    """
 
     def __init__(self) -> None:
         self.endpoint = ""
         self.status = 200
         self.answer = b""
         self.headers: dict[str, str] = {}
+        self.talks_on = False
+        self.left_talking = threading.Event()
         self.bodies: list[bytes] = []
         self.paths: list[str] = []
         self.gate = threading.Event()
@@ -80,9 +87,19 @@ def listening() -> Iterator[Collector]:
             self.send_response(status)
             for name, value in collector.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer)))
+            if not collector.talks_on:
+                self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
+            if collector.talks_on:
+                self._talk_on()
+
+        def _talk_on(self) -> None:
+            try:
+                for _ in range(PIECES):
+                    self.wfile.write(PIECE)
+            except OSError:
+                collector.left_talking.set()
 
         def log_message(self, *_: object) -> None:
             pass

@@ -338,6 +338,19 @@ def test_whatever_else_a_collector_says_of_what_it_took_it_took_it(
     assert (dropped, heard()) == ([], [])
 
 
+@pytest.mark.parametrize("status", [200, 400])
+def test_nobody_listens_to_all_that_a_collector_says(collector: Collector, status: int) -> None:
+    collector.status, collector.talks_on = status, True
+    dropped: list[int] = []
+    exporter = Exporter(collector.endpoint, on_dropped=dropped.append)
+
+    exporter.export(filler(3))
+    exporter.close(WAIT_S)
+
+    assert collector.left_talking.wait(WAIT_S)
+    assert dropped == ([] if status == 200 else [3])
+
+
 def test_without_a_collector_one_line_says_so(
     heard: Callable[[], list[dict[str, object]]],
 ) -> None:

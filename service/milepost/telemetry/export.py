@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from io import BytesIO
 
 import requests
 from google.protobuf.message import DecodeError
@@ -67,8 +68,9 @@ class _Refusals:
             answer.close()  # Nobody else sees it.
             to = answer.headers.get("location")
             raise _RedirectedError(f"{answer.status_code}, it is redirected to {to}")
-        if answer.ok and len(answer.content) <= ANSWER_BYTES_MAX:
-            self._count(answer.content)
+        content = _cut(answer)
+        if answer.ok and len(content) <= ANSWER_BYTES_MAX:
+            self._count(content)
 
     def _count(self, content: bytes) -> None:
         try:
@@ -78,6 +80,14 @@ class _Refusals:
         if partial.rejected_spans > 0:
             self.rejected = partial.rejected_spans
             self._words.first = partial.error_message or "the collector rejected spans"
+
+
+def _cut(answer: requests.Response) -> bytes:
+    """Return what it says, and have nobody read more than that: it may have no end."""
+    content: bytes = answer.raw.read(ANSWER_BYTES_MAX + 1, decode_content=True)
+    answer.raw.close()
+    answer.raw = BytesIO(content)
+    return content
 
 
 class _RedirectedError(Exception):
