@@ -180,6 +180,15 @@ def test_what_nobody_sees_hides_no_amount_from_what_forbids(text: str) -> None:
     assert not fits(ArgumentMatch("cents", minimum=2_500), {"cents": text}, "all")
 
 
+@pytest.mark.parametrize("account", [4711, 4711.0, [4711.0]])
+def test_a_whole_number_is_forbidden_however_it_is_written(account: Json) -> None:
+    assert fits(ArgumentMatch("account", "4711"), {"account": account}, "any")
+
+
+def test_a_whole_number_is_allowed_only_as_its_rule_writes_it() -> None:
+    assert not fits(ArgumentMatch("account", "4711"), {"account": 4711.0}, "all")
+
+
 def test_an_element_without_the_argument_is_not_allowed_by_its_neighbours() -> None:
     lines: dict[str, Json] = {"lines": [{"cents": 5}, [{"cents": 90_000}]]}
 

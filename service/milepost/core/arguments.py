@@ -11,6 +11,7 @@ from typing import Literal
 
 import orjson
 
+from milepost.core.canonical import canonical
 from milepost.core.errors import InvalidError
 from milepost.core.json import Json
 
@@ -227,7 +228,9 @@ class _Looking:
         self._spend(len(text) * (len(pattern) + 1))
         if fnmatchcase(text, pattern):
             return True
-        plain = (_plain(text), _plain(pattern))
+        # 5.0 is 5, whichever of them a model writes: one digest binds both.
+        seen = canonical(value) if isinstance(value, float) else _plain(text)
+        plain = (seen, _plain(pattern))
         return self._how == "any" and plain != (text, pattern) and fnmatchcase(*plain)
 
     def _same(self, value: Json, other: Json) -> bool:
