@@ -209,6 +209,18 @@ def test_one_value_without_a_list_around_it_is_forbidden_like_a_list_of_one() ->
     assert not fits(match, {"to": "b@evil.com"}, "all")
 
 
+@pytest.mark.parametrize(
+    ("path", "to"), [("to[0]", "b@evil.com"), ("to[0].address", {"address": "b@evil.com"})]
+)
+def test_one_value_without_a_list_around_it_is_the_first_for_what_forbids(
+    path: str, to: Json
+) -> None:
+    assert fits(ArgumentMatch(path, "b@evil.com"), {"to": to}, "any")
+    assert not fits(ArgumentMatch(path, "b@evil.com"), {"to": to}, "all")
+    assert not fits(ArgumentMatch("to[1]"), {"to": to}, "any")
+    assert not fits(ArgumentMatch("to[0]"), {"to": []}, "any")
+
+
 @pytest.mark.parametrize("order", [[{"sku": "gun"}], [[{"sku": ["gun"]}]], [1, {"sku": "gun"}]])
 def test_several_values_where_a_rule_has_one_in_mind_are_forbidden_and_not_allowed(
     order: Json,

@@ -178,7 +178,7 @@ class _Looking:
             case None, list():
                 for item in value:
                     yield from self._values(item, rest)
-            case None, _ if self._how == "any":
+            case None | 0, _ if self._how == "any" and not isinstance(value, list):
                 # Tools that take one or several are sent one without a list around it.
                 yield from self._values(value, rest)
             case str(), list() if value:
