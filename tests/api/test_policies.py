@@ -135,6 +135,35 @@ async def test_a_sessions_rules_are_its_own_and_go_with_it(keyed: KeyedService) 
     assert refusal(await acme.get(path)) == (404, "session_not_found")
 
 
+async def test_nobody_gets_around_a_sessions_rules_by_forking_it(keyed: KeyedService) -> None:
+    acme, writer = keyed.acme, await keyed.holding("runs:write", "runs:read")
+    run = await made(acme, "/v1/runs?wait=20", SUM)
+    path = "/v1/policies/sessions/"
+    rules = {"deny": ["add"], "ask": ["multiply"], "allow": ["send_email"]}
+    await acme.put(path + run["session_id"], json={"policy": rules})
+
+    fork = await made(writer, f"/v1/sessions/{run['session_id']}/fork", {})
+    again = await made(writer, f"/v1/sessions/{fork['id']}/fork", {})
+    forked_run = await made(writer, f"/v1/runs/{run['id']}/fork", {"at_seq": 1})
+
+    for session_id in (fork["id"], again["id"], forked_run["session_id"]):
+        kept = (await acme.get(path + session_id)).json()
+        here = await checked(acme, session_id=session_id)
+        assert (here["verdict"], kept["version"]) == ("deny", 1)
+        assert kept["policy"] == {"deny": ["add"], "ask": ["multiply"], "allow": []}
+
+
+async def test_a_fork_of_a_session_without_rules_has_none(keyed: KeyedService) -> None:
+    acme = keyed.acme
+    session = await made(acme, "/v1/sessions", {})
+    path = "/v1/policies/sessions/"
+    await acme.put(path + session["id"], json={"policy": {"allow": ["add"]}})
+
+    fork = await made(acme, f"/v1/sessions/{session['id']}/fork", {})
+
+    assert (await acme.get(path + fork["id"])).json()["policy"] is None
+
+
 @pytest.mark.parametrize(
     ("policy", "pointer", "said"),
     [

@@ -9,7 +9,17 @@ from sqlalchemy import BigInteger, case, func, insert, literal, select, union_al
 
 from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
 from milepost.core.frozen import dataclass
-from milepost.store import arrivals, audit, erasures, idempotency, lines, log, outbox, schema
+from milepost.store import (
+    arrivals,
+    audit,
+    erasures,
+    idempotency,
+    lines,
+    log,
+    outbox,
+    policies,
+    schema,
+)
 from milepost.store.dialect import (
     among,
     now_ms,
@@ -161,7 +171,7 @@ _OWNERS = Statement(
 _sources = rows("sources", "id")
 # Whoever erases a run waits until what goes on from it is there, and is found with it.
 _HOLD_SOURCES = Statement(
-    select(_R.id, _R.tenant)
+    select(_R.id, _R.tenant, _R.session_id)
     .where(among(_R.id, select(_sources.c.id).scalar_subquery()))
     .order_by(_R.id)
     .with_for_update(read=True, key_share=True)
@@ -186,12 +196,14 @@ def create(
         fresh = yield from _admit(fresh, outcomes, queue_max, alone=len(wanted) == 1)
     joined = [run for run in fresh if not run.session_is_new]
     places = (yield from _join(joined, outcomes)) if joined else {}
-    yield from _hold_sources([run for run in fresh if run.fork], outcomes)
+    forked = yield from _hold_sources([run for run in fresh if run.fork], outcomes)
     accepted = [run for run in fresh if run.id not in outcomes]
     if any(run.if_active for run in accepted):
         accepted = yield from _arrive(accepted, outcomes)
     if accepted:
         yield from _add(accepted, places, outcomes)
+    for run, session_id in forked:
+        yield from policies.hand_down(run.tenant, session_id, run.session_id)
     return [outcomes[run.id] for run in wanted]
 
 
@@ -347,18 +359,26 @@ def _join(
     return places
 
 
-def _hold_sources(forks: Sequence[NewRun], outcomes: dict[str, Created | Exception]) -> Work[None]:
+def _hold_sources(
+    forks: Sequence[NewRun], outcomes: dict[str, Created | Exception]
+) -> Work[list[tuple[NewRun, str]]]:
     """Refuse forks of runs that are gone; the others stay until the end of the transaction.
 
-    Behind the locks of the sessions that others of the group join, as everywhere.
+    Behind the locks of the sessions that others of the group join, as everywhere. Return the forks
+    that are made, each with the session of its source.
     """
-    sources = {run.id: (run.fork.run_id, run.tenant) for run in forks if run.fork}
+    sources = [(run, run.fork.run_id) for run in forks if run.fork]
     if not sources:
-        return
-    there = yield _HOLD_SOURCES(sources=rows_of_ids({source for source, _ in sources.values()}))
-    for run_id, source in sources.items():
-        if source not in there:
-            outcomes[run_id] = run_not_found(source[0])
+        return []
+    found = yield _HOLD_SOURCES(sources=rows_of_ids({source for _, source in sources}))
+    there = {(run_id, tenant): session_id for run_id, tenant, session_id in found}
+    made: list[tuple[NewRun, str]] = []
+    for run, source in sources:
+        if (source, run.tenant) in there:
+            made.append((run, there[source, run.tenant]))
+        else:
+            outcomes[run.id] = run_not_found(source)
+    return made
 
 
 def _not_joinable(session_id: str) -> NotFoundError:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import orjson
 from sqlalchemy import select, update
 
 from milepost.core.errors import ConflictError
@@ -15,6 +16,8 @@ TENANT = "tenant"
 
 NOTHING = "null"
 """What stands in the place of a policy that was removed: a version never stands for two."""
+
+_STRICT = ("deny_when", "deny", "ask")
 
 _P = schema.policies.c
 
@@ -144,6 +147,20 @@ def standing(tenant: str, session_id: str) -> Work[StandingRows]:
         tuple(GrantRow(*row) for row in granted),
         tuple(said.values()),
     )
+
+
+def hand_down(tenant: str, session_id: str, fork: str) -> Work[None]:
+    """Have a session's fork begin with what that one forbids and asks about, its own first.
+
+    What is allowed there is not handed down: whoever forks need not be one who may change rules.
+    """
+    found = yield _OF_SESSIONS(tenant=tenant, session_id=session_id)
+    found = sorted(found, key=lambda row: row[0] != session_id)
+    stands = [orjson.loads(policy) for _, policy in found]
+    handed = {name: [rule for each in stands for rule in each.get(name, ())] for name in _STRICT}
+    if said := {name: rules for name, rules in handed.items() if rules}:
+        policy = orjson.dumps({"deny": [], "ask": [], "allow": [], **said}).decode()
+        yield _ADD(tenant=tenant, scope=fork, policy=policy)
 
 
 def exist(tenant: str) -> Work[bool]:

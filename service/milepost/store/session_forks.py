@@ -4,7 +4,7 @@ from sqlalchemy import insert, select
 
 from milepost.core.errors import ConflictError
 from milepost.core.window import Place
-from milepost.store import erasures, schema, sessions
+from milepost.store import erasures, policies, schema, sessions
 from milepost.store.dialect import number, text
 from milepost.store.sessions import NewSession, SessionRow, Stretch
 from milepost.store.work import Statement, Work
@@ -33,8 +33,9 @@ _CREATE = Statement(
 def fork(session: NewSession, parent_id: str, at: Place | None) -> Work[SessionRow]:
     """Begin a session that shares another one's past up to and with the message at `at`.
 
-    Its own turns are numbered on from there. Raises `NotFoundError` if the other one is not there,
-    and `ConflictError` with the code fork_too_deep.
+    Its own turns are numbered on from there, and what the other one's rules forbid and ask about
+    holds in it. Raises `NotFoundError` if the other one is not there, and `ConflictError` with the
+    code fork_too_deep.
     """
     yield from erasures.require_none(session.tenant, session.user)
     yield from sessions.hold(session.tenant, parent_id)
@@ -45,6 +46,7 @@ def fork(session: NewSession, parent_id: str, at: Place | None) -> Work[SessionR
         turn=at.turn if at else 0,
         index=at.at if at else None,
     )
+    yield from policies.hand_down(session.tenant, parent_id, session.id)
     return (yield from sessions.find(session.tenant, session.id))
 
 
