@@ -2,7 +2,7 @@
 
 import pytest
 
-from milepost.core.approvers import UNKNOWN, Approver, has_asked, is_asked
+from milepost.core.approvers import OPEN_ID, UNKNOWN, Approver, has_asked, is_asked
 
 ANN = Approver("key_1", "ann", frozenset({"approvals:decide", "scope:finance"}))
 
@@ -31,6 +31,8 @@ def test_where_nobody_is_named_anybody_may_answer_and_where_somebody_is_no_stran
         ("key_2", None, ANN, False),
         ("key_2", None, Approver("key_1", "ann", own_keys=frozenset({"key_2"})), True),
         (None, "bob", ANN, True),
+        (OPEN_ID, "bob", ANN, True),
+        (OPEN_ID, "bob", Approver("key_1"), True),
         ("key_2", "bob", UNKNOWN, True),
         ("key_2", None, Approver("key_1"), False),
     ],

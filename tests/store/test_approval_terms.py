@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from milepost.core.approvers import Approver
+from milepost.core.approvers import OPEN_ID, Approver
 from milepost.core.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from milepost.core.policy import Terms
 from milepost.store import (
@@ -427,6 +427,7 @@ async def test_one_finds_what_one_may_approve(store: Store) -> None:
     for own in ({"made_by": "key_2nd"}, {"requester": "ann"}, {}):
         changes = {"made_by": "key_x", **own} if own else {}
         await asking(store, terms=Terms(self_approval=False), **changes)
+    await asking(store, terms=Terms(self_approval=False), made_by=OPEN_ID)
     other_s = await asking(store, terms=Terms(self_approval=False), made_by="key_bob")
     who = replace(ANN, own_keys=await store.read(keys.of_subject(TENANT, "ann")))
     mine = ApprovalFilter(mine=who)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import orjson
 
+from milepost.core.approvers import OPEN_ID
 from milepost.core.errors import ForbiddenError, UnauthorizedError
 from milepost.runtime.clock import Clock
 from milepost.runtime.credentials import SCOPES, Scope, key_hash
@@ -15,7 +16,6 @@ from milepost.store.store import Store
 from milepost.telemetry.logs import logger
 
 DEFAULT_TENANT = "default"
-OPEN_ID = "local"
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 LOOK_S = 10
 REMEMBERED_S = 10

@@ -12,9 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from milepost.api.access import OPEN_ID, Access
+from milepost.api.access import Access
 from milepost.api.problems import problem, status_of
 from milepost.api.request_limit import RequestLimit
+from milepost.core.approvers import OPEN_ID
 from milepost.core.errors import (
     InvalidError,
     MilepostError,

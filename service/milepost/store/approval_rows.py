@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from sqlalchemy import ColumnElement, and_, or_, select
 
-from milepost.core.approvers import Approver, has_asked, is_asked
+from milepost.core.approvers import OPEN_ID, Approver, has_asked, is_asked
 from milepost.core.errors import NotFoundError
 from milepost.store import schema
 from milepost.store.dialect import (
@@ -182,7 +182,7 @@ def search(tenant: str, wanted: ApprovalFilter, page: Page) -> Work[list[Approva
 def _mine(tenant: str, who: Approver) -> tuple[ColumnElement[bool], ...]:
     """Return what `ApprovalRow.asks` and `is_own` say, for the database."""
     own_keys = select(_K.id).where(_K.tenant == tenant, _K.subject == who.subject)
-    foreign = [_A.made_by.is_not(None), _A.made_by != who.key]
+    foreign = [_A.made_by != OPEN_ID, _A.made_by.is_not(None), _A.made_by != who.key]
     if who.subject is not None:
         foreign += [
             or_(_A.requester.is_(None), _A.requester != who.subject),
