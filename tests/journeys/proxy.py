@@ -25,6 +25,9 @@ class Proxy:
     async def cut(self) -> None:
         """Break every connection and take no more."""
         assert self._server is not None
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening)
+        await asyncio.sleep(0)  # Who is on the way in would be left half open by a closed server.
         self._server.close()
         for task in self._passing:
             task.cancel()
