@@ -569,6 +569,33 @@ async def test_who_begins_to_follow_while_the_link_is_being_made_hears_of_it(
         await linking
 
 
+async def test_who_begins_to_follow_before_redis_has_answered_hears_of_it(
+    there: Process, redis_url: str, run_id: str
+) -> None:
+    here = Process(redis_url, run_id)
+    asked, joined, subscribe = asyncio.Event(), asyncio.Event(), here.link._subscribe
+
+    async def ask() -> None:
+        await subscribe()
+        asked.set()
+        await joined.wait()
+
+    here.link._subscribe = ask  # type: ignore[method-assign]  # does the same, and stops there
+    linking = asyncio.create_task(here.link.run())
+    await asyncio.wait_for(asked.wait(), TIMEOUT_S)
+    assert not here.link.alive
+
+    async with here.following() as ear:
+        ear.tail.know(3)
+        joined.set()
+        await ear.until(lambda tail: tail.known is None)  # What happened until then may be more.
+        there.publish(4)
+        await ear.knows(4)
+
+    linking.cancel()
+    await asyncio.wait({linking})
+
+
 async def test_a_text_that_was_written_through_an_outage_is_whole_for_whoever_joins(
     redis_url: str, run_id: str, there: Process
 ) -> None:
@@ -696,6 +723,40 @@ async def test_a_redis_that_was_never_there_is_told_once(run_id: str, unused_tcp
     await asyncio.wait({task})
 
     assert [type(error).__name__ for error in told] == ["ConnectionError"]
+
+
+@contextlib.asynccontextmanager
+async def as_somebody_who_may_not(redis: Redis, command: str) -> AsyncIterator[str]:
+    """Give what stands before the host in the URL of a user whom Redis refuses this."""
+    name = f"user_{uuid.uuid4().hex}"
+    await redis.acl_setuser(
+        name,
+        enabled=True,
+        passwords=["+secret"],
+        keys=["*"],
+        channels=["*"],
+        commands=["+@all", f"-{command}"],
+    )
+    try:
+        yield f"redis://{name}:secret@"
+    finally:
+        await redis.acl_deluser(name)
+
+
+@pytest.mark.parametrize("command", ["subscribe", "ping"])
+async def test_a_redis_that_connects_and_refuses_what_is_asked_for_is_told_once(
+    redis: Redis, redis_url: str, run_id: str, command: str
+) -> None:
+    """It is loading, or its user lacks a right: nothing is answered, and nobody waits for it."""
+    told: list[Exception | None] = []
+    async with as_somebody_who_may_not(redis, command) as user:
+        process = Process(redis_url.replace("redis://", user), run_id, on_change=told.append)
+        task = asyncio.create_task(process.link.run())
+        await attempted(process, 3)
+        task.cancel()
+        await asyncio.wait({task})
+
+    assert [type(error).__name__ for error in told] == ["NoPermissionError"]
 
 
 async def attempted(process: Process, times: int) -> None:

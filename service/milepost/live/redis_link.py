@@ -75,6 +75,8 @@ class RedisLink:
         self._torn: set[str] = set()
         self._some_torn = asyncio.Event()
         self._wanted: set[str] = set()
+        # Those of them that came while Redis did not answer.
+        self._late: set[str] = set()
         self._confirmed: dict[str, asyncio.Event] = {}
         self.up = asyncio.Event()
         self.down = asyncio.Event()
@@ -109,6 +111,7 @@ class RedisLink:
         """Begin to hear of the run, and take in what is being written of it just now."""
         self._wanted.add(run_id)
         if not self.alive:
+            self._late.add(run_id)
             return
         confirmed = self._confirmed.setdefault(run_id, asyncio.Event())
         with suppress(*_LOST):
@@ -120,6 +123,7 @@ class RedisLink:
     def leave(self, run_id: str) -> None:
         """Hear of the run no more; the channel goes with the next turn of the listener."""
         self._wanted.discard(run_id)
+        self._late.discard(run_id)
         self._confirmed.pop(run_id, None)
         self._some.set()
 
@@ -189,8 +193,6 @@ class RedisLink:
             try:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     await self._subscribe()
-                self._tell(alive=True)
-                self._note(None)
                 await self._listen()
             except _LOST as error:
                 self._tell(alive=False)
@@ -221,14 +223,27 @@ class RedisLink:
             self._hears = True
             if message and message["type"] != "pong":
                 await self._heard(message)
+            elif message and not self.alive:
+                await self._begin()
 
     async def _subscribe(self) -> None:
-        """Hear of all that is wanted: whoever comes in the meantime leaves it to this, too."""
-        wanted = frozenset(self._wanted)
-        await self._pubsub.subscribe(_BELLS, *map(_channel, wanted))
-        while more := self._wanted - wanted:
-            wanted |= more
-            await self._pubsub.subscribe(*map(_channel, more))
+        """Ask to hear of all that is wanted; what comes of it is heard before a ping's answer."""
+        self._late.clear()
+        await self._pubsub.subscribe(_BELLS, *map(_channel, self._wanted))
+
+    async def _begin(self) -> None:
+        """Say that Redis answers: it may take connections, and refuse whatever they ask for.
+
+        Whoever came since it was asked has left it to this to hear of the run, and may have looked
+        at its log before.
+        """
+        while self._late:
+            late, self._late = self._late, set()
+            for run_id in late:
+                self._confirmed.setdefault(run_id, asyncio.Event())
+            await self._pubsub.subscribe(*map(_channel, late))
+        self._tell(alive=True)
+        self._note(None)
 
     async def _mend(self) -> None:
         """Fill the gaps that lost pieces have left, many at a time and a few times a second."""
