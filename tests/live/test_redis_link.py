@@ -675,6 +675,30 @@ async def test_coming_and_going_through_outages_breaks_nothing(
             await asyncio.wait_for(heard_again(there, ear), TIMEOUT_S)
 
 
+@pytest.mark.parametrize("said", [b"-MOVED\r\n", b">0\r\n", b"@\xff\r\n", b":1\r\n"])
+async def test_answers_that_no_redis_gives_do_not_end_the_link(run_id: str, said: bytes) -> None:
+    """The library that reads them raises what comes to it, and so does whoever takes them apart."""
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while asked := await reader.read(65_536):
+                writer.write(said * asked.count(b"\r\n*") + said)
+        writer.close()
+
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    async with started(url, run_id, alive=False) as process:
+        process.publish(1)
+        process.write(a_text(), "Hello")
+        await attempted(process, 3)
+        async with process.following() as ear:
+            assert ear.read() == ""
+        await process.hub.erase([run_id])
+        assert not process.link.alive
+    server.close()
+    await server.wait_closed()
+
+
 async def test_a_redis_that_is_not_there_is_asked_for_with_pauses(run_id: str) -> None:
     knocks: list[float] = []
     third = asyncio.Event()

@@ -226,3 +226,29 @@ async def test_a_cancellation_is_never_lost_in_the_middle_of_a_command(
         looking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await looking
+
+
+@pytest.mark.parametrize("said", [b"-MOVED\r\n", b">0\r\n", b"@\xff\r\n"])
+async def test_answers_that_no_redis_gives_are_misses(key: str, said: bytes) -> None:
+    """The library that reads them raises what comes to it."""
+    told: list[Exception | None] = []
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(65_536):
+            writer.write(said)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    async with server:
+        redis = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+        cache = RedisCache(redis, on_change=told.append, within_s=PATIENT_S)
+
+        assert await cache.get(key) is None
+        await cache.set(key, b"value", 60.0)
+        assert await cache.lock(key, 60.0)
+
+        await redis.aclose()
+
+    assert len(told) == 1
+    assert (await cache.stats()).failures == 3

@@ -28,9 +28,10 @@ MEND_MAX = 100
 CONNECT_S_MAX = 2.0
 ANSWER_S_MAX = 2.0
 
-# The third is uvloop's, for a write to a connection that has just been lost; the last redis-py's,
-# for one that another task closes while it is being made.
-_LOST = (RedisError, OSError, RuntimeError, AttributeError)
+# The third is uvloop's, for a write to a connection that has just been lost; the fourth redis-py's,
+# for one that another task closes while it is being made. The others are what comes of answers that
+# no Redis gives, as whoever stands in for one may: redis-py takes them apart, and lets it through.
+_LOST = (RedisError, OSError, RuntimeError, AttributeError, LookupError, TypeError, ValueError)
 
 _BELLS = "milepost:bells"
 

@@ -11,6 +11,10 @@ from redis.exceptions import RedisError
 OPERATION_S_MAX = 0.2
 REST_S = 5.0
 
+# The third is uvloop's, for a write to a connection that has just been lost. Those behind it are
+# what redis-py lets through where it takes apart what no Redis answers.
+_FAILED = (RedisError, OSError, RuntimeError, LookupError, TypeError, ValueError)
+
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -56,8 +60,7 @@ class Asking:
         try:
             async with asyncio.timeout(self._within_s):
                 answer = await operation()
-        # The last is uvloop's, for a write to a connection that has just been lost.
-        except (RedisError, OSError, RuntimeError) as error:
+        except _FAILED as error:
             self.failures += 1
             self._rest(error)
             return otherwise
