@@ -616,6 +616,37 @@ async def test_a_text_that_was_written_through_an_outage_is_whole_for_whoever_jo
         assert ear.read() == "Grüße, 👩‍🚀 and all"
 
 
+async def test_a_piece_that_could_not_be_sent_leaves_no_hole_in_what_is_kept(
+    redis_url: str, run_id: str, there: Process
+) -> None:
+    text = a_text()
+    async with behind_proxy(redis_url, run_id) as (process, proxy):
+        failed, flush = asyncio.Event(), process.link._flush
+
+        async def send() -> None:
+            try:
+                await flush()
+            except BaseException:
+                failed.set()
+                raise
+
+        process.link._flush = send  # type: ignore[method-assign]  # says so, and does the same
+        async with there.following() as ear:
+            process.write(text, "Grüße, ")
+            await flushed(process, ear, 5)
+            await proxy.cut()
+            await down(process)
+            process.write(text, "👩‍🚀 ")
+            await asyncio.wait_for(failed.wait(), TIMEOUT_S)
+            await restarted(proxy)
+            await up(process)
+            process.write(text, "and all")
+            await flushed(process, ear, 6)
+
+    async with there.following() as ear:
+        assert ear.read() == "Grüße, 👩‍🚀 and all"
+
+
 async def test_a_text_goes_on_for_who_listened_through_an_outage(
     redis_url: str, run_id: str, here: Process
 ) -> None:
