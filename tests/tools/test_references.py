@@ -59,6 +59,34 @@ def test_of_secrets_that_begin_alike_the_longest_is_hidden() -> None:
     assert revealed(*beginnings).hide_in_bytes(f"it was {value}!".encode()) == b"it was [secret]!"
 
 
+@pytest.mark.parametrize(
+    ("values", "said", "told"),
+    [
+        (["abcdef", "defghi"], "abcdefghi", "[secret]"),
+        (["abcdef", "defghi", "hijk"], "abcdefghijk", "[secret]"),
+        (["abcdef", "defghi", "efg"], "abcdefgh, defghi", "[secret]h, [secret]"),
+        (["ab12ab"], "ab12ab12ab12ab", "[secret]"),
+        (["abcdef", "defghi"], "abcdefabcdef", "[secret][secret]"),
+        (["abcdef", "defghi", "fgabcd"], "defghi abcdefgabcdef", "[secret] [secret]"),
+    ],
+)
+def test_where_secrets_overlap_nothing_of_any_is_left(
+    values: list[str], said: str, told: str
+) -> None:
+    hiding = revealed(*values)
+    sieve = Sieve(hiding)
+
+    assert hiding.hide(f"it was {said}!") == f"it was {told}!"
+    assert hiding.hide_in_bytes(f"it was {said}!".encode()) == f"it was {told}!".encode()
+    assert "".join([*map(sieve.sift, f"it was {said}!"), sieve.rest()]) == f"it was {told}!"
+
+
+def test_forms_of_secrets_that_overlap_leave_nothing_of_them() -> None:
+    found = known({"one": "ab cd", "other": "d ef"})
+
+    assert found.hide("ab%20cd%20ef, ab+cd+ef") == "[secret], [secret]"
+
+
 def test_secrets_are_hidden_in_the_names_strings_and_numbers_of_json() -> None:
     document: Json = {"a secret": ["secret", {"12345678": 12345678}], "no": [True, None, 1.5]}
 
@@ -196,6 +224,22 @@ def test_a_text_in_pieces_hides_what_it_would_hide_as_a_whole(
     assert "".join([*said, sieve.rest()]) == hiding.hide("".join(pieces))
 
 
+@given(st.sets(AB, min_size=1, max_size=3), st.text("ab", max_size=24))
+def test_whatever_lies_in_a_secret_is_hidden_and_nothing_else(values: set[str], said: str) -> None:
+    within = {
+        at
+        for value in values
+        for start in range(len(said))
+        if said.startswith(value, start)
+        for at in range(start, start + len(value))
+    }
+
+    hidden = revealed(*values).hide(said)
+
+    left = "".join(char for at, char in enumerate(said) if at not in within)
+    assert hidden.replace("[secret]", "") == left
+
+
 def test_wherever_a_long_secret_is_cut_nothing_of_it_is_told() -> None:
     value = "".join(f"{number:03}" for number in range(40))
     told = []
@@ -235,4 +279,22 @@ def test_the_longest_secrets_cost_little_to_hide_in_many_pieces(value: str) -> N
     said = "".join([*map(sieve.sift, pieces), sieve.rest()])
 
     assert said == "".join(pieces[:-2]) + "[secret]"
+    assert time.process_time() - began < ENOUGH_S
+
+
+HALF = "a" * 32_767
+
+
+@pytest.mark.parametrize("value", [HALF * 2, f"{HALF}b{HALF}"], ids=["with itself", "at its ends"])
+def test_the_longest_secrets_cost_little_where_they_overlap(value: str) -> None:
+    hiding = known({"token": value})
+    sieve = Sieve(hiding)
+    text = f"{value}{HALF[1:]}{value}"
+    pieces = [text[at : at + 1_000] for at in range(0, len(text), 1_000)]
+    began = time.process_time()
+
+    said = "".join([*map(sieve.sift, pieces), sieve.rest()])
+
+    assert said == hiding.hide(text)
+    assert set(said.replace("[secret]", "")) <= {"a"}
     assert time.process_time() - began < ENOUGH_S

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import AnyStr
 from urllib.parse import quote, quote_plus
 
 from milepost.core.errors import ToolError
@@ -76,26 +77,26 @@ class Revealed:
 
     def hide(self, text: str) -> str:
         """Return `text`, which came from outside, without the secrets that it may repeat."""
-        told: list[str] = []
-        end = 0
-        for start, after in self._repeated(text):
-            told += (text[end:start], _REDACTED)
-            end = after
-        return "".join([*told, text[end:]]) if told else text
+        return self.sifted(text, len(text))[0]
 
     def hide_in_bytes(self, content: bytes) -> bytes:
         """Return `content` without the secrets that it may repeat as text in UTF-8."""
-        for value in sorted(self.values, key=len, reverse=True):
-            content = content.replace(value.encode(errors="replace"), _REDACTED.encode())
-        return content
+        values = {value.encode(errors="replace") for value in self.values}
+        return _sifted(values, content, _REDACTED.encode(), len(content))[0]
+
+    def sifted(self, text: str, end: int, hidden: int = 0) -> tuple[str, int]:
+        """Return what may be told of `text` up to `end`, and how much behind that it hides.
+
+        The first `hidden` characters are of secrets that were told of before.
+        """
+        return _sifted(self.values, text, _REDACTED, end, hidden)
 
     def decided(self, text: str) -> int:
         """Return how much of `text` can be told apart from secrets, whatever may follow it.
 
         The rest may be the beginning of one, or is one that may turn out to be a longer one.
         """
-        end = min((_begun(value, text) for value in self.values), default=len(text))
-        return next((start for start, after in self._repeated(text) if start < end < after), end)
+        return min((_begun(value, text) for value in self.values), default=len(text))
 
     def hide_in(self, document: Json) -> Json:
         """Return a JSON answer without the secrets that its names, strings and numbers repeat."""
@@ -121,22 +122,6 @@ class Revealed:
             return error
         return type(error)(self.hide(str(error)), code=error.code, retryable=error.retryable)
 
-    def _repeated(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield from where to where secrets lie in `text`, from left to right.
-
-        They are looked for as they are: to compile a pattern of long ones takes seconds.
-        """
-        found = {value: at for value in self.values if (at := text.find(value)) >= 0}
-        while found:
-            # The longest first: what is left of one, after a part of it was hidden, would be told.
-            first = min(found, key=lambda value: (found[value], -len(value)))
-            end = found[first] + len(first)
-            yield found[first], end
-            ahead = (
-                (value, at if at >= end else text.find(value, end)) for value, at in found.items()
-            )
-            found = {value: at for value, at in ahead if at >= 0}
-
 
 NOTHING = Revealed()
 """What hides nothing, since nothing was revealed."""
@@ -148,18 +133,21 @@ class Sieve:
     def __init__(self, revealed: Revealed) -> None:
         self._revealed = revealed
         self._held = ""
+        self._hidden = 0  # So much of what is held is of secrets that were told of already.
 
     def sift(self, piece: str) -> str:
         """Take in a piece; return what may be told by now."""
         text = self._held + piece
         end = self._revealed.decided(text)
+        told, self._hidden = self._revealed.sifted(text, end, self._hidden)
         self._held = text[end:]
-        return self._revealed.hide(text[:end])
+        return told
 
     def rest(self) -> str:
         """Return the rest of what may be told: nothing follows."""
-        held, self._held = self._held, ""
-        return self._revealed.hide(held)
+        told, _ = self._revealed.sifted(self._held, len(self._held), self._hidden)
+        self._held, self._hidden = "", 0
+        return told
 
 
 def require_one_line(values: Mapping[str, str]) -> None:
@@ -212,6 +200,46 @@ def _forms(value: str) -> Iterator[str]:
     if "\n" in value:
         for depth in range(1, _GROUP_DEPTH_MAX + 1):
             yield value.replace("\n", "\n" + "  " * depth + "| ")
+
+
+def _sifted(
+    values: Iterable[AnyStr], text: AnyStr, redacted: AnyStr, end: int, hidden: int = 0
+) -> tuple[AnyStr, int]:
+    """Return `text` up to `end` with what lies in any of `values` as `redacted`; see `sifted`.
+
+    They are looked for as they are: to compile a pattern of long ones takes seconds.
+    """
+    ahead = {value: at for value in values if (at := text.find(value)) >= 0}
+    after = _covered(text, ahead, hidden)
+    told: list[AnyStr] = []
+    while ahead and (start := min(ahead.values())) < end:
+        told += (text[after:start], redacted)
+        after = _covered(text, ahead, start + 1)
+    told.append(text[after:end])
+    return text[:0].join(told), max(0, after - end)
+
+
+def _covered(text: AnyStr, ahead: dict[AnyStr, int], end: int) -> int:
+    """Return up to where what is hidden to `end` has to be, as each value hides what it overlaps.
+
+    `ahead` says where each is found next. It is left with what lies behind.
+    """
+    while overlapping := [value for value, at in ahead.items() if at < end]:
+        for value in overlapping:
+            last = _last(value, text, ahead[value], end)
+            end = max(end, last + len(value))
+            if (at := text.find(value, last + 1)) >= 0:
+                ahead[value] = at
+            else:
+                del ahead[value]
+    return end
+
+
+def _last(value: AnyStr, text: AnyStr, at: int, end: int) -> int:
+    """Return where `value`, which is found `at`, is found for the last time before `end`."""
+    window = text[at : end + len(value) - 1]
+    # Backwards, since `rfind` takes long for one that repeats itself.
+    return at + len(window) - len(value) - window[::-1].find(value[::-1])
 
 
 def _begun(value: str, text: str) -> int:
