@@ -9,6 +9,7 @@ import pytest
 
 from milepost.core.agents import Agent, StopRule
 from milepost.core.canonical import call_digest
+from milepost.core.errors import FencedError
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -34,7 +35,7 @@ from milepost.runtime.logged import logged
 from milepost.store import agents, grants, log
 from milepost.store.approvals import ApprovalRow
 from milepost.store.grants import GrantRow
-from milepost.tools import Absent, Found, ToolContext, Unknown, tool
+from milepost.tools import Absent, Found, Invoker, ToolContext, Unknown, tool
 from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Workshop, in_background, of
 
 
@@ -155,6 +156,26 @@ async def test_a_call_that_has_not_acted_is_made_again_with_the_same_key(shop: W
     assert len({*till.keys}) == 1
     assert [each.attempt for each in of(log, ToolCallStarted)] == [1, 2]
     assert [each.found for each in of(log, ToolCallChecked)] == ["absent"]
+
+
+async def test_a_lookup_waits_for_a_lease_that_is_only_late(shop: Workshop) -> None:
+    till = Till(effect="checkable", lookup=absent_in_a_thread)
+    run_id = await till.cut_off(shop)
+    refusals = iter([FencedError("the lease may have lapsed; start nothing new")])
+
+    def may_start() -> None:
+        for refusal in refusals:
+            raise refusal
+
+    invoker = Invoker(shop.threads, may_start=may_start)
+    means = shop.means([saying("Well.")], till.pay, invoker=invoker)
+    driven = await shop.driving(till.successor, shop.agent(till.pay), means)
+
+    await asyncio.wait_for(driven.run(), TIMEOUT_S)
+
+    log = await shop.log(run_id)
+    assert [each.found for each in of(log, ToolCallChecked)] == ["absent"]
+    assert log[-1].type == "run.completed"
 
 
 async def raising(key: str) -> Found:

@@ -389,8 +389,8 @@ class Acts:
             effect.call, begun.attempt, _approved(begun.approved_by, begun.comment)
         )
         timeout_s = journal.agent.limits.tool_timeout_s
-        clock = means.ports.clock
-        events = await look_up(effect, context, tool, means.invoker, clock, timeout_s)
+        clock, invoke = means.ports.clock, self._invoking(effect.call.id)
+        events = await look_up(effect, context, tool, invoke, clock, timeout_s)
         return await self.screened(screened(tool, events), journal.state)
 
     async def _compress(self, effect: CompressResult) -> list[Event]:

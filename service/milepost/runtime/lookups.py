@@ -3,13 +3,14 @@
 from milepost.core.effects import CheckCall
 from milepost.core.events import Event, ToolCallChecked, ToolCallCompleted
 from milepost.runtime import notices
+from milepost.runtime.calls import Invoke
 from milepost.runtime.clock import Clock
-from milepost.tools import Invoker, Tool, ToolContext
+from milepost.tools import Tool, ToolContext
 from milepost.tools.inquiry import asked
 
 
 async def look_up(
-    effect: CheckCall, context: ToolContext, tool: Tool | None, invoker: Invoker, clock: Clock,
+    effect: CheckCall, context: ToolContext, tool: Tool | None, invoke: Invoke, clock: Clock,
     timeout_s: float,
 ) -> list[Event]:  # fmt: skip
     """Return what the tool knows of the call, with the result where it has acted.
@@ -20,7 +21,7 @@ async def look_up(
     if tool is None or tool.inquiry is None:
         return [ToolCallChecked(call_id, "unknown")]
     given = asked(tool.inquiry.schema.parameters, context.idempotency_key, effect.arguments)
-    outcome = await invoker.call(tool.inquiry, given, context, timeout_s=timeout_s)
+    outcome = await invoke(tool.inquiry, given, context, timeout_s=timeout_s)
     if outcome.cause is not None:
         notices.lookup_failed(outcome.cause, context.run_id, call_id, tool.name)
     match outcome.content:
