@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Generator
 from dataclasses import replace
+from types import GeneratorType
 from typing import Any, TypeVar
 
 import orjson
@@ -39,6 +40,7 @@ from milepost.store.work import Call, Statement, Work
 from milepost.worker.scribe import GIVE_UP_MS, LANE, Scribe
 from milepost.worker.sweeper import Sweeper
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Workshop, of
+from tests.store.breaking import BreakingEngine
 from tests.store.making import a_finish, a_run, held
 from tests.store.making_memories import a_fact, a_memory
 from tests.worker.running import running
@@ -68,6 +70,18 @@ class Steady:
 
     def pulse(self) -> None:
         """Go on."""
+
+
+class Forgetful(BreakingEngine):
+    """A line that breaks as soon as an agent's definition is asked for."""
+
+    async def read(self, work: Work[T]) -> T:
+        """Do work that changes nothing."""
+        assert isinstance(work, GeneratorType)
+        has_broken = self.absences > 0 or self.back.is_set()
+        if work.gi_code.co_name == "definition" and not has_broken:
+            self.absences = 2
+        return await super().read(work)
 
 
 def learner(**extract: Any) -> Agent:
@@ -149,6 +163,27 @@ async def test_a_run_is_read_once_it_has_answered_and_what_it_teaches_is_kept(
     assert told == MemoryExtracted(run.id, 1, 1, 2)
     assert (await shop.types(reader.id))[-2:] == ["memory.extracted", "run.completed"]
     assert "memory.extracted" not in await shop.types(run.id)
+
+
+async def test_what_tells_a_memory_run_how_to_learn_is_waited_for(
+    shop: Workshop, scribe: Scribe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await answered(shop)
+    await scribe.tend()
+    [reader] = await readers(shop, run)
+    claim = await shop.claim()
+    agent = await Definitions(shop.store).get(TENANT, claim.agent_id, claim.agent_version)
+    state = (await shop.driving(claim, agent, shop.means([])))._journal.state
+    line = Forgetful(shop.store.engine)
+    monkeypatch.setattr(shop.store, "engine", line)
+    lessons = StoredLessons(shop.store, shop.clock, shop.new_id)
+
+    end = RunCompleted(Output("", TAUGHT), Usage())
+    told, _ = await asyncio.wait_for(lessons.of(claim, agent, state, end), TIMEOUT_S)
+
+    assert line.back.is_set()
+    assert reader.id == claim.run_id
+    assert told == MemoryExtracted(run.id, 1, 1, 2)
 
 
 async def test_a_memory_says_which_run_and_which_message_said_so(

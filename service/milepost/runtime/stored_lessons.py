@@ -30,7 +30,7 @@ class StoredLessons:
         self._store = store
         self._clock = clock
         self._new_id = new_id
-        self._definitions = Definitions(store)
+        self._definition = store.outlasting(Definitions(store).get)
 
     async def of(
         self, claim: Claim, agent: Agent, state: State, end: Event
@@ -60,7 +60,7 @@ class StoredLessons:
             return MemoryExtracted(of_run, reason="run_gone"), NO_LESSON
         if await self._store.look(lambda: rollbacks.is_rolled_back(claim.tenant, of_run)):
             return MemoryExtracted(of_run, reason="rolled_back"), NO_LESSON
-        base = await self._definitions.get(claim.tenant, base_id, claim.agent_version)
+        base = await self._definition(claim.tenant, base_id, claim.agent_version)
         extract = base.memory.extract if base.memory else None
         assert extract is not None, "or its run was not read"
         found = extraction.learned(answer, extract)
