@@ -1499,6 +1499,24 @@ async def came_of(store: Store, row: ScheduleRow) -> tuple[ScheduleRow, int]:
     return await store.read(schedules.find(TENANT, row.id)), len(made)
 
 
+async def test_two_schedules_do_not_both_take_the_last_place(
+    store: Store, every_order: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "SCHEDULES_MAX", 2)
+
+    async def prepare() -> Contest[str]:
+        tenant = an_id("acme")
+        await store.write(agents.create(tenant, "clerk", "{}", agent_id=an_id("agt"), now_ms=0))
+        there, one, other = (a_schedule(id=an_id("sch"), tenant=tenant) for _ in range(3))
+        await store.write(schedules.create(there))
+        return Contest(tenant, schedules.create(one), schedules.create(other))
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, ConflictError)
+        work = schedules.search(raced.subject, schedules.ScheduleFilter(), Page(10))
+        assert len(await store.read(work)) == 2, raced
+
+
 async def test_a_time_that_two_processes_see_comes_once(store: Store, every_order: Orders) -> None:
     async def prepare() -> Contest[ScheduleRow]:
         row = await a_due_schedule(store)
