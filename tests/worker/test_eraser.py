@@ -360,6 +360,18 @@ async def test_an_erasure_that_was_taken_without_an_answer_is_soon_anybodys(
     assert held_ms <= TAKEN_MS
 
 
+async def test_an_erasure_that_has_had_its_turn_is_anybodys_at_once(
+    house: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milepost.worker.eraser.STEPS_MAX", 2)
+    first = await begun(house)
+    await house.eraser.erase()
+    second = await begun(house, "bob")
+
+    taken = [await house.store.write(erasures.take()) for _ in range(2)]
+    assert [row.id for row in taken if row] == [second.id, first.id]
+
+
 async def test_what_an_outage_kept_from_being_removed_is_due_soon_after(house: Household) -> None:
     line = BreakingEngine(house.store.engine)
     eraser = Eraser(replace(house.ports, store=Store(line)), house.cache)

@@ -64,6 +64,8 @@ class Eraser:
             if taken is not None:
                 await self._let_go(taken)
             raise
+        if row is not None:
+            await self._let_go(row)  # Others have their turn first, and then it goes on.
 
     async def _let_go(self, row: ErasureRow) -> None:
         """Let anybody go on as soon as the database is back: how far it came, that alone knows."""
