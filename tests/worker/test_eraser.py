@@ -4,12 +4,16 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import pytest
+from redis.asyncio import Redis
 from sqlalchemy import insert, select
 
+from milepost.live.hub import LiveText
+from milepost.live.redis_link import RedisLink
+from milepost.live.text_buffers import TextBuffers
 from milepost.providers.cache_key import owner_key
 from milepost.providers.cache_memory import InProcessCache
 from milepost.store import (
@@ -57,6 +61,9 @@ from tests.worker.keeping import (
     household,
     told,
 )
+from tests.worker.running import running
+
+T = TypeVar("T")
 
 ANN = "ann"
 
@@ -358,6 +365,40 @@ async def test_an_erasure_that_was_taken_without_an_answer_is_soon_anybodys(
 
     (held_ms,) = await house.store.read(_held_ms())
     assert held_ms <= TAKEN_MS
+
+
+class Unheard(BreakingEngine):
+    """A line over which no answer comes that tells of runs that are gone."""
+
+    async def write(self, work: Work[T]) -> T:
+        """Do work in one transaction."""
+        result = await super().write(work)
+        if isinstance(result, erasure.Gone) and result.step.runs:
+            raise DatabaseUnavailableError("the connection broke")
+        return result
+
+
+async def test_what_was_said_in_runs_goes_from_redis_though_nobody_heard_that_they_are_gone(
+    house: Household, redis_url: str
+) -> None:
+    run = a_run_of(NOW_MS, user=ANN)
+    await ended(house.store, NOW_MS, run)
+    await begun(house)
+    async with Redis.from_url(redis_url) as redis:
+        pipe = redis.pipeline(transaction=False)
+        text = LiveText("message.delta", "msg_0", 1)
+        TextBuffers(redis).add(pipe, run.id, text, "said", 0)
+        await pipe.execute()
+        house.ports.hub.link = link = RedisLink(redis_url, house.ports.hub)
+        line = Unheard(house.store.engine)
+        eraser = Eraser(replace(house.ports, store=Store(line)), house.cache)
+
+        async with running(link):
+            with pytest.raises(DatabaseUnavailableError):
+                await eraser.erase()
+
+        assert await house.left(schema.runs, id=run.id) == 0
+        assert await TextBuffers(redis).read([run.id]) == []
 
 
 async def test_an_erasure_that_has_had_its_turn_is_anybodys_at_once(

@@ -16,10 +16,12 @@ from milepost.runtime.cancelling import Cancellation, cancel_run
 from milepost.runtime.journal import Ports
 from milepost.store import erasure, erasures, leftovers
 from milepost.store.engine import DatabaseUnavailableError
+from milepost.store.erasure import Gone
 from milepost.store.erasures import ErasureRow
 from milepost.store.leftovers import Leftover
 from milepost.store.records import AuditRow
 from milepost.store.removals import close_sessions
+from milepost.store.work import Work
 from milepost.telemetry.logs import logger
 from milepost.worker.turns import take_turn
 
@@ -77,12 +79,27 @@ class Eraser:
         if row.stage == erasure.FILE_STAGE:
             await self._finish(row)
             return None
-        done = await self._ports.store.write(erasure.go_on(row, self._ports.clock()))
+        done = await self._gone_on(row)
         await self._ports.hub.erase(done.step.runs)
         for run_id in done.step.busy:
             wanted = Cancellation(row.tenant, run_id, BY, "its user is being erased")
             await take_turn(cancel_run(self._ports, wanted), False, self._log)
         return None if done.step.idle else done.row
+
+    async def _gone_on(self, row: ErasureRow) -> Gone:
+        """Take a step in the database; where its answer is lost, nobody hears of its runs again."""
+        reached: list[str] = []
+
+        def step() -> Work[Gone]:
+            done = yield from erasure.go_on(row, self._ports.clock())
+            reached.extend(done.step.runs)
+            return done
+
+        try:
+            return await self._ports.store.write(step())
+        except DatabaseUnavailableError:
+            await self._ports.hub.erase(reached)  # They are over, and go in any case.
+            raise
 
     async def _finish(self, row: ErasureRow) -> None:
         """Leave nothing in caches and files, not even the name, and write down that it is done."""
