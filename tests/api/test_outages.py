@@ -7,6 +7,7 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any, TypeVar
 
+import httpx2
 import pytest
 from aiohttp import web
 
@@ -175,3 +176,23 @@ async def test_an_answer_that_cannot_even_begin_is_refused(
                 path.format(**things), headers={"accept": "application/x-ndjson"}
             )
             assert (path, *refusal(answer)) == (path, 503, "database_unavailable")
+
+
+async def test_an_answer_that_breaks_off_is_told_apart_from_a_whole_one_and_by_one_line(
+    database_url: str, lines: list[Faint], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving_tenants(settings_for(database_url)) as keyed:
+        things = await stocked(keyed.acme)
+        caplog.clear()
+        for line in lines:
+            line.breaks_at = "memories.search"
+
+        with pytest.raises(httpx2.TransportError):
+            await keyed.acme.get("/v1/users/{user}/export".format(**things))
+
+    assert any(line.breaks_at is None for line in lines), "the database was there all the time"
+    told = ("milepost.api", "uvicorn.error")
+    [said] = [each for each in caplog.records if each.name in told and each.levelname != "INFO"]
+    assert (said.levelname, said.exc_info) == ("WARNING", None)
+    assert "a response broke off" in said.getMessage()
+    assert "database_unavailable" in said.getMessage()

@@ -13,6 +13,7 @@ from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from milepost.api.access import Access
+from milepost.api.bounded_http import ABORT
 from milepost.api.problems import problem, status_of
 from milepost.api.request_limit import RequestLimit
 from milepost.core.approvers import OPEN_ID
@@ -95,8 +96,8 @@ class Edge:
             raise
         except Exception as error:
             if started:
-                self._log.exception("a response broke off", path=scope["path"])
-                raise
+                await self._break_off(error, scope, send)
+                return
             await self._refusal(error, scope, request_id)(scope, receive, named_send)
 
     async def _require_access(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
@@ -133,6 +134,20 @@ class Edge:
             raise
         except (MilepostError, TimeoutError):
             self._log.debug("whether a key is still valid cannot be seen", path=scope["path"])
+
+    async def _break_off(self, error: Exception, scope: Scope, send: Send) -> None:
+        """End a response in its middle, so that its reader can tell that it is not whole.
+
+        What is no fault of ours, such as an outage, is told in a line: the server would tell more.
+        """
+        path, abort = scope["path"], scope.get(ABORT)
+        if not isinstance(error, MilepostError) or status_of(error) == 500 or abort is None:
+            self._log.error("a response broke off", path=path, exc_info=error)
+            raise error
+        self._log.warning("a response broke off", path=path, code=error.code, error=str(error))
+        abort()
+        # It reaches nobody, and ends the response.
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _refusal(self, error: BaseException, scope: Scope, request_id: str) -> Response:
         answer = problem(self._known(error, scope), instance=scope["path"], request_id=request_id)
