@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from milepost.core.approvers import Approver
 from milepost.core.codec import encode
 from milepost.core.decide import SKIPPED
-from milepost.core.errors import ConflictError, FencedError, NotFoundError
+from milepost.core.errors import ConflictError, FencedError, NotFoundError, ToolError
 from milepost.core.events import (
     Event,
     ToolCallCompleted,
@@ -24,7 +24,7 @@ from milepost.core.events import (
 )
 from milepost.core.policy import Terms
 from milepost.core.window import Place
-from milepost.runtime import client_calls
+from milepost.runtime import client_calls, stored_notes
 from milepost.runtime.clock import now_ms
 from milepost.store import (
     agents,
@@ -37,6 +37,7 @@ from milepost.store import (
     grants,
     idempotency,
     log,
+    memories,
     new_runs,
     policies,
     queue,
@@ -60,6 +61,7 @@ from milepost.store.dialect import text
 from milepost.store.engine import CollisionError
 from milepost.store.grants import GrantRow
 from milepost.store.idempotency import Asked
+from milepost.store.memories import MemoryFilter
 from milepost.store.policies import PolicyRow
 from milepost.store.rates import Counting, Tally
 from milepost.store.records import (
@@ -118,6 +120,7 @@ from tests.store.making import (
     types,
     waiting,
 )
+from tests.store.making_memories import a_memory
 from tests.store.making_schedules import a_schedule, a_wish, an_occasion
 from tests.store.stepper import Contest, Raced, S, orders, together
 
@@ -1407,6 +1410,24 @@ async def test_a_run_ends_of_itself_or_is_told_to_stop_by_the_one_that_replaces_
         ), raced
         by = second.id if told and then == "rollback" else None
         assert row.rolled_back_by == by, raced
+
+
+async def test_what_a_run_notes_is_forgotten_or_refused_where_another_takes_its_place(
+    store: Store, every_order: Orders
+) -> None:
+    async def prepare() -> Contest[Claim]:
+        run = a_run()
+        claim = await held(store, run)
+        noting = stored_notes._kept(a_memory(run_id=run.id))
+        return Contest(claim, noting, new_runs.create([arriving(run, "rollback")]))
+
+    async for raced in every_order(prepare):
+        claim = raced.subject
+        row = await store.read(runs.find(TENANT, claim.run_id))
+        noted = memories.search(TENANT, MemoryFilter(run_id=claim.run_id), Page(10))
+        assert row.rolled_back_by is not None, raced
+        assert not isinstance(raced.one, Exception) or isinstance(raced.one, ToolError), raced
+        assert await store.read(noted) == [], raced
 
 
 async def test_what_is_said_reaches_the_run_under_way_or_makes_one_but_is_not_lost(
