@@ -130,6 +130,9 @@ async def test_what_fails_is_sent_again_under_the_same_id_until_it_is_dead(
     assert "a redirect, not followed" in attempts(delivery)[4]["error"]
     desk.now_ms += 10 * RETRY_WAITS_MS[-1]
     assert await turn(courier) == []
+    page = desk.metrics.render({}).decode()
+    assert f'milepost_webhook_deliveries_total{{status="failed"}} {len(RETRY_WAITS_MS)}.0' in page
+    assert 'milepost_webhook_deliveries_total{status="dead"} 1.0' in page
 
 
 async def test_webhooks_that_take_long_hide_no_others_however_many(
@@ -148,6 +151,24 @@ async def test_webhooks_that_take_long_hide_no_others_however_many(
     taken = [await courier.take() for _ in range(3)]
 
     assert other.id in [row.webhook_id for rows in taken for row in rows]
+
+
+async def test_a_webhook_that_has_no_room_takes_nobody_s_place(
+    desk: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_deliveries, "READY_MAX", 1)
+    monkeypatch.setattr(couriers, "IN_FLIGHT_WEBHOOK_MAX", 1)
+    await hooked(desk.store, id="whk_0")
+    for run_id in ("run_1", "run_2"):
+        await put(desk.store, run_id=run_id)
+    courier = desk.courier()
+    assert len(await courier.take()) == 1
+    assert await courier.take() == []
+
+    other = await hooked(desk.store, id="whk_1", tenant="globex")
+    await put(desk.store, tenant="globex", run_id="run_3")
+
+    assert [row.webhook_id for row in await courier.take()] == [other.id]
 
 
 async def test_what_came_of_sending_is_counted_when_it_is_written_down(
@@ -393,25 +414,32 @@ async def test_a_slow_endpoint_holds_up_nobody_else(desk: Office, there: Receive
     assert slow.id
 
 
+@pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize(
     ("bound", "hooks"),
     [("IN_FLIGHT_MAX", 3), ("IN_FLIGHT_TENANT_MAX", 3), ("IN_FLIGHT_WEBHOOK_MAX", 1)],
 )
 async def test_only_so_many_are_on_their_way_at_once_and_all_arrive(
-    desk: Office, there: Receiver, monkeypatch: pytest.MonkeyPatch, bound: str, hooks: int
+    desk: Office,
+    there: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+    hooks: int,
+    most: int,
 ) -> None:
-    monkeypatch.setattr(couriers, bound, 2)
+    monkeypatch.setattr(couriers, bound, most)
     for number in range(hooks):
         await hooked(desk.store, id=f"whk_{number}", url=there.url, events='["custom"]')
     for _ in range(6 // hooks):
         await put(desk.store, "custom", run_id=(await ran(desk)), data="{}")
     courier = desk.courier()
 
-    first, second = await courier.take()
+    first, *others = await courier.take()
+    assert len(others) == most - 1
     assert await courier.take() == []
     await courier.send(first)
     [third] = await courier.take()
-    await asyncio.gather(courier.send(second), courier.send(third))
+    await asyncio.gather(*map(courier.send, [*others, third]))
     while await turn(courier):
         pass
 
