@@ -222,6 +222,24 @@ async def test_several_people_must_agree_and_each_is_seen_to_have(
     assert actions == ["approval.voted", "approval.decided"]
 
 
+async def test_a_vote_is_shown_not_to_count_once_its_key_was_revoked(keyed: KeyedService) -> None:
+    await ruled(keyed.acme, required=2)
+    asked = await asked_by(keyed.acme)
+    ann, bob = [await keyed.holding("approvals:decide", subject=name) for name in ("ann", "bob")]
+    voted = (await decide(ann, asked, "approve", digest=asked["digest"])).json()
+
+    await keyed.acme.delete(f"/v1/keys/{voted['votes'][0]['by']}")
+    after = (await decide(bob, asked, "approve", digest=asked["digest"])).json()
+
+    assert [vote["counts"] for vote in voted["votes"]] == [True]
+    assert [(vote["person"], vote["counts"]) for vote in after["votes"]] == [
+        ("user:ann", False),
+        ("user:bob", True),
+    ]
+    assert after["status"] == "pending"
+    await decide(bob, asked, "deny", digest=asked["digest"])
+
+
 async def test_who_sends_the_call_back_as_it_was_has_edited_nothing(
     keyed: KeyedService, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from milepost.store import (
     approvals,
     grants,
     keys,
+    policies,
     schema,
     votes,
     withdrawals,
@@ -71,9 +72,13 @@ async def told(store: Store, asked: NewApproval) -> list[tuple[str, dict[str, An
     return [(letter.kind, orjson.loads(letter.data)) for letter in found]
 
 
-async def a_key(store: Store, key_id: str, subject: str) -> None:
-    key = NewKey(key_id, TENANT, key_id, an_id("hash"), "", "[]", subject, NOW_MS, None)
+async def a_key(store: Store, key_id: str, subject: str, tenant: str = TENANT) -> None:
+    key = NewKey(key_id, tenant, key_id, an_id("hash"), "", "[]", subject, NOW_MS, None)
     await store.write(keys.create(key))
+
+
+async def revoke(store: Store, key_id: str, tenant: str = TENANT) -> None:
+    await store.write(keys.revoke(tenant, key_id, LATER_MS))
 
 
 # --- What may be answered -------------------------------------------------------------------
@@ -174,6 +179,45 @@ async def test_votes_are_kept_with_who_gave_them(store: Store) -> None:
     ]
 
 
+async def test_a_vote_by_a_key_that_was_revoked_counts_no_more_and_may_be_given_anew(
+    store: Store,
+) -> None:
+    await a_key(store, "key_ann", "ann")
+    asked = await asking(store, terms=Terms(required=2))
+    await decide(store, asked, says("approve", ANN))
+    await revoke(store, "key_ann")
+
+    bobs = await decide(store, asked, says("approve", BOB))
+    anns = await decide(store, asked, says("approve", replace(ANN, key="key_2nd")))
+
+    assert (bobs.approval.status, bobs.repeated) == ("pending", False)
+    assert (anns.approval.status, anns.repeated) == ("approved", False)
+
+
+async def test_what_was_decided_stays_so_whoever_is_revoked_later(store: Store) -> None:
+    await a_key(store, "key_ann", "ann")
+    asked = await asking(store)
+    await decide(store, asked, says("approve", ANN))
+    await revoke(store, "key_ann")
+
+    again = await decide(store, asked, says("approve", replace(ANN, key="key_2nd")))
+
+    assert (again.approval.status, again.repeated) == ("approved", True)
+    [vote] = await store.read(votes.of_many(TENANT, [asked.id]))
+    assert not again.approval.has_lost(vote)
+
+
+@pytest.mark.parametrize("key", ["key_bob", "key_ann at another tenant's"])
+async def test_a_vote_stands_whosever_else_key_is_revoked(store: Store, key: str) -> None:
+    tenant = "globex" if "another" in key else TENANT
+    await a_key(store, key.partition(" ")[0], "ann", tenant=tenant)
+    asked = await asking(store, terms=Terms(required=2))
+    await decide(store, asked, says("approve", ANN))
+    await revoke(store, key.partition(" ")[0], tenant=tenant)
+
+    assert (await decide(store, asked, says("approve", CAS))).approval.status == "approved"
+
+
 async def test_one_who_votes_on_several_questions_votes_on_each(store: Store) -> None:
     questions = [await asking(store, terms=Terms(required=2)) for _ in range(2)]
     for asked in questions:
@@ -229,6 +273,28 @@ async def test_one_yes_is_taken_back_and_no_other(store: Store) -> None:
     assert (row.revoked_by, row.revoked_ms, is_new) == ("key_bob", LATER_MS, True)
     assert again == (row, False)
     assert (await store.read(grants.find(TENANT, "grt_2"))).revoked_ms is None
+
+
+async def test_a_yes_holds_on_no_longer_than_the_key_that_gave_it(store: Store) -> None:
+    sessions = dict[str, str]()
+    for who in (ANN, BOB):
+        key, asked = str(who.key), await asking(store)
+        await a_key(store, key, str(who.subject))
+        lasting = Remember(f"grt_{who.subject}", 2**40, False)
+        await decide(store, asked, says("approve", who, remember=lasting))
+        sessions[key] = asked.session_id
+
+    await revoke(store, "key_ann")
+
+    active, over = [
+        await store.read(grants.search(TENANT, GrantFilter(active=wanted), Page(5)))
+        for wanted in (True, False)
+    ]
+    assert [[each.id for each in found] for found in (active, over)] == [["grt_bob"], ["grt_ann"]]
+    assert [each.giver_revoked_ms for each in (*active, *over)] == [None, LATER_MS]
+    for key, left in (("key_ann", []), ("key_bob", ["grt_bob"])):
+        standing = await store.read(policies.standing(TENANT, sessions[key]))
+        assert [each.id for each in standing.grants] == left
 
 
 async def test_one_of_several_votes_allows_nothing_more(store: Store) -> None:

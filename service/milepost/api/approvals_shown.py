@@ -99,5 +99,5 @@ def _vote(row: ApprovalRow, vote: VoteRow, names: Mapping[str, str]) -> dict[str
         "decision": vote.decision,
         "comment": vote.comment,
         "at": rfc3339(vote.created_ms),
-        "counts": vote.digest == row.digest,
+        "counts": vote.digest == row.digest and not row.has_lost(vote),
     }

@@ -88,5 +88,5 @@ def show_grant(row: GrantRow, now_ms: int) -> dict[str, Any]:
         "expires_at": rfc3339(row.expires_ms),
         "revoked_by": row.revoked_by,
         "revoked_at": rfc3339_or_none(row.revoked_ms),
-        "active": row.revoked_ms is None and row.expires_ms > now_ms,
+        "active": row.holds(now_ms),
     }

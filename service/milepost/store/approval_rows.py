@@ -22,6 +22,7 @@ from milepost.store.dialect import (
 )
 from milepost.store.listing import Query, paged, where_between, where_equal
 from milepost.store.records import Page
+from milepost.store.votes import VoteRow
 from milepost.store.work import Call, Rows, Statement, Work
 
 CHANGES_MAX = 500
@@ -77,6 +78,10 @@ class ApprovalRow:
     def asks(self, who: Approver) -> bool:
         """Say whether the answer is theirs to give, be it a no."""
         return is_asked(self.terms_shown().get("approvers", ()), who)
+
+    def has_lost(self, vote: VoteRow) -> bool:
+        """Say whether a vote is none any more, since its key was revoked while it was counted."""
+        return self.status == "pending" and not vote.stands
 
     def is_own(self, who: Approver) -> bool:
         """Say whether they may have asked for it themselves, where that matters."""

@@ -180,7 +180,7 @@ def decide(tenant: str, approval_id: str, decision: Decision, now_ms: int) -> Wo
     named = {"tenant": tenant, "approval_id": approval_id}
     _, found, cast = yield LOCK_RUN(**named), FIND(**named), votes.of(**named)
     row = only(found, approval_id)
-    given = [VoteRow(*vote) for vote in cast]
+    given = [vote for vote in (VoteRow(*each) for each in cast) if not row.has_lost(vote)]
     if any(_is_same(vote, row, decision) for vote in given) and (
         # A yes that is to hold on says more than the one before, if that did not.
         decision.remember is None

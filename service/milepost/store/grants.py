@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import and_, insert, select, update
+from sqlalchemy import and_, insert, not_, select, update
 
 from milepost.core.errors import NotFoundError
-from milepost.store import schema
+from milepost.store import keys, schema
 from milepost.store.dialect import now_ms, number, text
 from milepost.store.listing import Query, paged, where_equal
 from milepost.store.records import Page
@@ -13,9 +13,11 @@ from milepost.store.work import Statement, Work
 
 _A = schema.approvals.c
 _G = schema.grants.c
+_giver_revoked_ms = keys.revoked_ms_of(_G.granted_by, _G.tenant)
 COLUMNS = (
     _G.id, _G.tenant, _G.session_id, _G.tool, _G.digest, _G.approval_id, _G.granted_by,
     _G.created_ms, _G.expires_ms, _G.revoked_by, _G.revoked_ms,
+    _giver_revoked_ms,
 )  # fmt: skip
 
 
@@ -23,6 +25,7 @@ COLUMNS = (
 class GrantRow:
     """To a tool, or to it with the arguments that `digest` binds; `approval_id` led to it.
 
+    It holds no longer than the key that gave it, which may have been revoked at `giver_revoked_ms`.
     `terms`, `made_by` and `requester` are that approval's, where they were looked up.
     """
 
@@ -37,9 +40,15 @@ class GrantRow:
     expires_ms: int
     revoked_by: str | None = None
     revoked_ms: int | None = None
+    giver_revoked_ms: int | None = None
     terms: str | None = None
     made_by: str | None = None
     requester: str | None = None
+
+    def holds(self, now_ms: int) -> bool:
+        """Say whether it does just now."""
+        is_revoked = self.revoked_ms is not None or self.giver_revoked_ms is not None
+        return not is_revoked and self.expires_ms > now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ class GrantFilter:
     active: bool | None = None
 
 
-_holds = (_G.revoked_ms.is_(None), _G.expires_ms > now_ms())
+_holds = (_G.revoked_ms.is_(None), _giver_revoked_ms.is_(None), _G.expires_ms > now_ms())
 STANDING = Statement(
     select(*COLUMNS, _A.terms, _A.made_by, _A.requester)
     .join_from(
@@ -129,7 +138,7 @@ def search(tenant: str, wanted: GrantFilter, page: Page) -> Work[list[GrantRow]]
     if wanted.active is True:
         query = query.where(*_holds)
     elif wanted.active is False:
-        query = query.where(_G.revoked_ms.is_not(None) | (_G.expires_ms <= now_ms()))
+        query = query.where(not_(and_(*_holds)))
     found = yield Statement(paged(query, _G.id, page))()
     return [GrantRow(*row) for row in found]
 

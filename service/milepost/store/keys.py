@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, func, insert, select, update
 
 from milepost.core.errors import NotFoundError, UnauthorizedError
 from milepost.store import erasures, schema
@@ -84,6 +84,11 @@ _REVOKE = Statement(
     .values(revoked_ms=func.coalesce(_K.revoked_ms, number("now_ms")))
     .returning(*_COLUMNS)
 )
+
+
+def revoked_ms_of(key_id: ColumnElement[str], tenant: ColumnElement[str]) -> ScalarSelect[int]:
+    """Return when the key was revoked, for the database; NULL if it was not, or is none."""
+    return select(_K.revoked_ms).where(_K.id == key_id, _K.tenant == tenant).scalar_subquery()
 
 
 def create(key: NewKey) -> Work[KeyRow]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, insert, select
 
-from milepost.store import schema
+from milepost.store import keys, schema
 from milepost.store.dialect import among, number, rows, rows_of, rows_of_ids, text
 from milepost.store.work import Call, Statement, Work
 
@@ -15,7 +15,10 @@ _named = (_V.approval_id == text("approval_id"), _V.tenant == text("tenant"))
 
 @dataclass(frozen=True, slots=True)
 class VoteRow:
-    """One person's vote. `actor` is the key that gave it, `digest` that of the call it is about."""
+    """One person's vote. `actor` is the key that gave it, `digest` that of the call it is about.
+
+    `stands` says that this key has not been revoked since.
+    """
 
     approval_id: str
     voter: str
@@ -24,10 +27,12 @@ class VoteRow:
     digest: str
     comment: str | None
     created_ms: int
+    stands: bool = True
 
 
 _COLUMNS = (
     _V.approval_id, _V.voter, _V.actor, _V.decision, _V.digest, _V.comment, _V.created_ms,
+    keys.revoked_ms_of(_V.actor, _V.tenant).is_(None),
 )  # fmt: skip
 _OF = Statement(select(*_COLUMNS).where(*_named).order_by(_V.created_ms, _V.voter))
 _shown = rows("shown", "id")
