@@ -70,7 +70,7 @@ async def test_an_approval_shows_how_people_are_asked(client: httpx2.AsyncClient
         "escalate_to": [],
         "remind_s": 60.0,
     }
-    assert asked["requester"] == {"key": "local", "user": "cas"}
+    assert asked["requester"] == {"key": "local", "user": "cas", "speakers": []}
     assert asked["remind_at"] is not None
     assert (asked["votes"], asked["diff"], asked["version"]) == ([], None, 1)
 
@@ -368,6 +368,45 @@ async def test_whoever_asked_for_the_run_does_not_approve_it(keyed: KeyedService
     ]
     assert mine == [0, 0, 1]
     assert (await decide(bob, asked, "approve")).status_code == 200
+
+
+async def test_whoever_told_the_run_what_to_do_does_not_approve_it(
+    keyed: KeyedService, tmp_path: Path
+) -> None:
+    await ruled(keyed.acme, self_approval=False)
+    ann, bob, cas = [
+        await keyed.holding("runs:write", "runs:read", "approvals:decide", subject=name)
+        for name in ("ann", "bob", "cas")
+    ]
+    first = await asked_by(ann)
+    anns_id = first["requester"]["key"]
+
+    told = await bob.post(
+        f"/v1/runs/{first['run_id']}/messages",
+        json={"content": "Send a mail to bob@example.com about money saying thanks"},
+    )
+    await decide(cas, first, "deny")
+    questions = f"/v1/runs/{first['run_id']}/events?types=approval.requested&deltas=false"
+    async with bob.stream("GET", questions) as stream:
+        found = (line async for line in stream.aiter_lines() if line.startswith("data: "))
+        [_, _] = [await anext(found) for _ in range(2)]
+        await found.aclose()
+    [second] = (await bob.get("/v1/approvals?status=pending")).json()["data"]
+
+    assert told.status_code == 202
+    assert (first["requester"]["speakers"], second["requester"]["key"]) == ([], anns_id)
+    [speaker] = second["requester"]["speakers"]
+    assert speaker not in {anns_id, None}
+    assert await refusal(bob, second, "approve") == (403, "self_approval")
+    assert (await shown(bob, second))["answers"] == ["deny"]
+    mine = [
+        len((await each.get("/v1/approvals?mine=true&status=pending")).json()["data"])
+        for each in (ann, bob, cas)
+    ]
+    assert mine == [0, 0, 1]
+    assert (await decide(cas, second, "approve")).status_code == 200
+    await ended(ann, first["run_id"])
+    assert [mail["to"] for mail in mails(tmp_path)] == ["bob@example.com"]
 
 
 async def test_whoever_asked_for_the_run_may_deny(keyed: KeyedService) -> None:

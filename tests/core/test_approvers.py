@@ -40,7 +40,22 @@ def test_where_nobody_is_named_anybody_may_answer_and_where_somebody_is_no_stran
 def test_whoever_cannot_be_told_from_the_asker_counts_as_the_asker(
     made_by: str | None, user: str | None, who: Approver, own: bool
 ) -> None:
-    assert has_asked(made_by, user, who) is own
+    assert has_asked(made_by, user, (), who) is own
+
+
+@pytest.mark.parametrize(
+    ("speakers", "who", "own"),
+    [
+        (["key_3"], ANN, False),
+        (["key_3", "key_1"], ANN, True),
+        (["key_2"], Approver("key_1", "ann", own_keys=frozenset({"key_2"})), True),
+        ([OPEN_ID], ANN, True),
+    ],
+)
+def test_whoever_told_a_run_something_has_asked_for_what_it_does(
+    speakers: list[str], who: Approver, own: bool
+) -> None:
+    assert has_asked("key_9", "bob", speakers, who) is own
 
 
 def test_two_keys_of_one_person_are_one_voice() -> None:

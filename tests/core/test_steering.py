@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from milepost.core.agents import Compression, Limits, LoopDetection
+from milepost.core.approvers import OPEN_ID
 from milepost.core.decide import decide
 from milepost.core.effects import (
     CallModel,
@@ -80,6 +81,28 @@ def test_what_was_not_read_yet_is_kept_for_later() -> None:
 
     assert state.messages[-1] == Message("user", "Faster.")
     assert state.steers == (CHEAPER,)
+
+
+def test_whoever_the_model_was_told_something_by_has_a_say_in_the_run_from_then_on() -> None:
+    told = replace(FASTER, key="key_ann"), replace(CHEAPER, key="key_bob")
+    refused = SteerReceived("ste_3", "", by="cas", screened=True, blocked="no", key="key_cas")
+
+    states = [
+        fold(begun(*told, refused, *more)).speakers
+        for more in ((), (SteerApplied(("ste_1",)),), (BOTH,))
+    ]
+
+    assert states == [frozenset(), {"key_ann"}, {"key_ann", "key_bob"}]
+
+
+def test_nobody_knows_who_said_what_an_earlier_version_wrote_down() -> None:
+    assert fold(begun(FASTER, SteerApplied(("ste_1",)))).speakers == {OPEN_ID}
+
+
+def test_a_child_s_task_comes_of_whoever_told_something_to_the_runs_above_it() -> None:
+    below = replace(QUEUED, speakers=("key_ann",))
+
+    assert fold([below]).speakers == {"key_ann"}
 
 
 def test_what_was_said_before_the_first_step_is_read_with_the_input() -> None:

@@ -119,6 +119,22 @@ async def test_the_child_sees_its_task_alone_and_knows_whose_it_is(
     )  # fmt: skip
 
 
+async def test_the_child_knows_who_told_its_parent_something(shop: Workshop, scribe: Agent) -> None:
+    first, then = Held(rest=saying("Hello.")), Scripted([ASK])
+    run = await shop.queue()
+    driven = await shop.driving(await shop.claim(), lead(shop), shop.means(Turns(first, then)))
+
+    async with in_background(driven):
+        await first.reached.wait()
+        said = letter_of(InputMessage("user", "Ask the scribe."), "ste_1", "Ann", "key_ann")
+        await shop.deliver(run.id, "steer", orjson.loads(said), "steer")
+        await shop.seen(run.id, "steer.received")
+        first.go.set()
+
+    [queued] = of(await shop.log((await child_of(shop, run.id)).id), RunQueued)
+    assert queued.speakers == ("key_ann",)
+
+
 async def test_the_child_stands_in_its_parents_lane(shop: Workshop, scribe: Agent) -> None:
     run_id = await shop.driven(Scripted([ASK]), agent=lead(shop), lane=-5)
 

@@ -147,6 +147,20 @@ async def test_whoever_may_have_asked_does_not_approve_but_may_deny(
     assert (await decide(store, asked, says("deny", who))).approval.status == "denied"
 
 
+@pytest.mark.parametrize("speakers", [("key_ann",), ("key_2nd", "key_cas"), (OPEN_ID,)])
+async def test_whoever_told_the_run_something_does_not_approve_but_may_deny(
+    store: Store, speakers: tuple[str, ...]
+) -> None:
+    await a_key(store, "key_2nd", "ann")
+    own = {"made_by": "key_bob", "requester": "bob", "speakers": speakers}
+    asked = await asking(store, terms=Terms(self_approval=False), **own)
+    anybody_s = await asking(store, **own)
+
+    assert await refused(store, asked, says("approve", ANN)) == "self_approval"
+    assert (await decide(store, asked, says("deny", ANN))).approval.status == "denied"
+    assert (await decide(store, anybody_s, says("approve", ANN))).approval.status == "approved"
+
+
 async def test_somebody_else_may_approve_what_is_not_their_own(store: Store) -> None:
     terms = Terms(self_approval=False)
     asked = await asking(store, terms=terms, made_by="key_ann", requester="ann")
@@ -494,7 +508,11 @@ async def test_one_finds_what_one_may_approve(store: Store) -> None:
         changes = {"made_by": "key_x", **own} if own else {}
         await asking(store, terms=Terms(self_approval=False), **changes)
     await asking(store, terms=Terms(self_approval=False), made_by=OPEN_ID)
-    other_s = await asking(store, terms=Terms(self_approval=False), made_by="key_bob")
+    for speakers in (("key_cas", "key_ann"), ("key_2nd",), (OPEN_ID,)):
+        bob_s = {"made_by": "key_bob", "speakers": speakers}
+        await asking(store, terms=Terms(self_approval=False), **bob_s)
+    told = {"made_by": "key_bob", "speakers": ("key_cas",)}
+    other_s = await asking(store, terms=Terms(self_approval=False), **told)
     who = replace(ANN, own_keys=await store.read(keys.of_subject(TENANT, "ann")))
     mine = ApprovalFilter(mine=who)
 

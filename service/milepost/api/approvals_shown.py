@@ -57,7 +57,11 @@ def show_approval(
         "terms": _terms(row),
         "escalated": bool(row.escalated),
         "remind_at": rfc3339_or_none(row.remind_ms),
-        "requester": {"key": row.made_by, "user": row.requester},
+        "requester": {
+            "key": row.made_by,
+            "user": row.requester,
+            "speakers": row.terms_shown().get("speakers", []),
+        },
         "votes": [_vote(row, vote, names) for vote in given],
         "created_at": rfc3339(row.created_ms),
         "expires_at": rfc3339(row.expires_ms),

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from milepost.api.access import Principal
 from milepost.api.bodies import Body, UserName
 from milepost.api.known_agents import AgentVersion, KnownAgents
 from milepost.api.problems import status_of
@@ -259,7 +260,7 @@ class NewRuns:
             user=user,
             metadata=orjson.dumps(body.metadata).decode(),
             lane=body.priority,
-            if_active=self._if_active(body, principal.name),
+            if_active=self._if_active(body, principal),
             created_ms=now,
             scheduled_ms=scheduled_ms,
             deadline_ms=deadline_ms,
@@ -271,7 +272,8 @@ class NewRuns:
             follows_session=user is None and principal.may_act_for_others,
         )
 
-    def _if_active(self, body: RunCreate, by: str) -> IfActive | None:
+    def _if_active(self, body: RunCreate, principal: Principal) -> IfActive | None:
+        by, key = principal.name, principal.id
         if body.if_active == "enqueue":
             return None
         if body.if_active != "steer":
@@ -280,7 +282,7 @@ class NewRuns:
         return IfActive(
             "steer",
             by,
-            said=tuple(letter_of(each, message_id, by) for message_id, each in messages),
+            said=tuple(letter_of(each, message_id, by, key) for message_id, each in messages),
             message_ids=tuple(message_id for message_id, _ in messages),
         )
 

@@ -44,7 +44,7 @@ class Steers:
         run_id, now = request.path_params["run_id"], self._ports.clock()
         message_id = self._ports.new_id("ste")
         said = UserMessageBody(role="user", content=body.content).said()
-        letter = letter_of(said, message_id, principal.name)
+        letter = letter_of(said, message_id, principal.name, principal.id)
         effect = _brought(principal.tenant, run_id, message_id, letter, now)
         wish = asked(request, raw, message_id, now)
         made = await self._ports.store.write(once(wish, effect, _the_same))

@@ -60,13 +60,17 @@ def is_asked(approvers: Iterable[str], who: Approver) -> bool:
     return not named or not named.isdisjoint(who.names)
 
 
-def has_asked(made_by: str | None, user: str | None, who: Approver) -> bool:
-    """Say whether it may have been they who asked for the run.
+def has_asked(
+    made_by: str | None, user: str | None, speakers: Iterable[str], who: Approver
+) -> bool:
+    """Say whether it may have been they who asked for the run, or had a say in what it does.
 
-    `made_by` is the key that did, `user` for whom. Of a run that nobody knows the maker of, and of
-    an approver that nobody knows, it must be assumed.
+    `made_by` is the key that made it, `user` for whom, `speakers` are the keys that have told its
+    model something since. Of what nobody knows whose it was, and of an approver that nobody knows,
+    it must be assumed.
     """
-    if made_by in {None, OPEN_ID} or who.person is None:
+    askers = {made_by or OPEN_ID, *speakers}
+    if OPEN_ID in askers or who.person is None:
         return True
-    mine = made_by == who.key or made_by in who.own_keys
+    mine = who.key in askers or not askers.isdisjoint(who.own_keys)
     return mine or (user is not None and user == who.subject)

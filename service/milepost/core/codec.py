@@ -143,6 +143,7 @@ _REVIVED: Mapping[str, Callable[[Any], Any]] = {
     "images": lambda value: tuple(map(_image, value)),
     "message_ids": tuple,
     "replaces": tuple,
+    "speakers": tuple,
     "work": lambda value: tuple(map(_work, value)),
     "pending": tuple,
     "stopped": tuple,

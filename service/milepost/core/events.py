@@ -93,7 +93,8 @@ class RunQueued:
     `parent` is the call that started the run, `bounds` what that call's run leaves it.
     `forked_from` is set for a run that goes on from the middle of another one.
     `channel` is the chat that its user can be asked in. `if_active` is what it did about the runs
-    of its session that were not over, and `replaces` are those that it told to stop.
+    of its session that were not over, and `replaces` are those that it told to stop. `speakers` are
+    the keys that had told something to the runs above it.
     """
 
     type: ClassVar = "run.queued"
@@ -113,6 +114,7 @@ class RunQueued:
     channel: Channel | None = None
     if_active: str | None = None
     replaces: tuple[str, ...] = ()
+    speakers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +419,7 @@ class InputScreened:
 class SteerReceived:
     """Somebody said something while the run was under way; the model reads it at its next step.
 
+    `by` is what the key that said it is called, `key` its id: logs of earlier versions don't say.
     `screened`: the agent's guardrails have looked at it, and `blocked` says why nobody reads it.
     """
 
@@ -427,6 +430,7 @@ class SteerReceived:
     by: str = ""
     screened: bool = False
     blocked: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from itertools import takewhile
 import orjson
 
 from milepost.core.agents import Bounds, StructuredOutput
+from milepost.core.approvers import OPEN_ID
 from milepost.core.copying import replace
 from milepost.core.events import (
     ApprovalDecided,
@@ -210,6 +211,7 @@ class State:
     guarded: Mapping[str, str] = field(default_factory=dict)
     steers: tuple[SteerReceived, ...] = ()
     steered: frozenset[str] = frozenset()
+    speakers: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -254,6 +256,7 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
                 parent=event.parent,
                 bounds=event.bounds,
                 channel=event.channel,
+                speakers=frozenset(event.speakers),
             )
         case RunForked():
             return _fork(state, event)
@@ -513,6 +516,7 @@ def _turn_to(state: State, event: SteerApplied) -> State:
         state,
         messages=(*state.messages, *map(_steer, told_now)),
         steers=left,
+        speakers=state.speakers | {each.key or OPEN_ID for each in told_now},
         steps_before=state.step - state.step_open,
         trail=(),
     )

@@ -76,6 +76,7 @@ async def child_of(
         parent=parent,
         bounds=left_of(agent, state),
         channel=state.channel,
+        speakers=tuple(sorted(state.speakers)),
     )
     return NewRun(
         id=run_id,

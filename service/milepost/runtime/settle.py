@@ -235,6 +235,7 @@ class Settling:
                 terms=terms,
                 requester=self._claim.user,
                 made_by=self._claim.made_by,
+                speakers=tuple(sorted(settlement.state.speakers)),
             )
         )
 

@@ -9,14 +9,23 @@ from milepost.core.events import InputMessage, SteerReceived
 from milepost.core.messages import Image
 
 
-def letter_of(said: InputMessage, message_id: str, by: str) -> str:
-    """Return the letter that brings to a run what somebody says."""
-    images = [image.url for image in said.images]
-    told = {"message_id": message_id, "content": said.content, "images": images, "by": by}
+def letter_of(said: InputMessage, message_id: str, by: str, key: str | None = None) -> str:
+    """Return the letter that brings to a run what somebody says.
+
+    `by` is what they are called, `key` the id of their key, if they have one.
+    """
+    told = {
+        "message_id": message_id,
+        "content": said.content,
+        "images": [image.url for image in said.images],
+        "by": by,
+        "key": key,
+    }
     return orjson.dumps(told).decode()
 
 
 def event_in(said: Mapping[str, Any]) -> SteerReceived:
     """Return the event that a letter becomes."""
     images = tuple(Image(str(url)) for url in said["images"])
-    return SteerReceived(str(said["message_id"]), str(said["content"]), images, str(said["by"]))
+    message_id, content, by = str(said["message_id"]), str(said["content"]), str(said["by"])
+    return SteerReceived(message_id, content, images, by, key=said.get("key"))

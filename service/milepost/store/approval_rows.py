@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, and_, not_, or_, select
 
 from milepost.core.approvers import OPEN_ID, Approver, has_asked, is_asked
 from milepost.core.errors import NotFoundError
 from milepost.store import schema
 from milepost.store.dialect import (
     json_flag,
-    json_lists_any,
+    json_list_has,
+    json_list_is_empty,
     now_ms,
     number,
     rows,
@@ -85,8 +86,10 @@ class ApprovalRow:
 
     def is_own(self, who: Approver) -> bool:
         """Say whether they may have asked for it themselves, where that matters."""
-        own_counts = self.terms_shown().get("self_approval", True)
-        return not own_counts and has_asked(self.made_by, self.requester, who)
+        terms = self.terms_shown()
+        if terms.get("self_approval", True):
+            return False
+        return has_asked(self.made_by, self.requester, terms.get("speakers", ()), who)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +196,11 @@ def _mine(tenant: str, who: Approver) -> tuple[ColumnElement[bool], ...]:
             or_(_A.requester.is_(None), _A.requester != who.subject),
             _A.made_by.not_in(own_keys),
         ]
+    mine = {OPEN_ID, who.key or OPEN_ID, *who.own_keys}
+    foreign.append(not_(json_list_has(_A.terms, "speakers", sorted(mine))))
+    named = json_list_has(_A.terms, "approvers", sorted(who.names))
     return (
-        json_lists_any(_A.terms, "approvers", sorted(who.names)),
+        or_(json_list_is_empty(_A.terms, "approvers"), named),
         or_(json_flag(_A.terms, "self_approval"), and_(*foreign)),
     )
 

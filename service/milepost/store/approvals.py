@@ -284,10 +284,11 @@ def _require_theirs(row: ApprovalRow, decision: Decision) -> Work[None]:
     own_keys = who.own_keys
     if who.subject is not None:
         own_keys |= yield from keys.of_subject(row.tenant, who.subject)
-    if has_asked(row.made_by, row.requester, Approver(who.key, who.subject, who.scopes, own_keys)):
+    known = Approver(who.key, who.subject, who.scopes, own_keys)
+    if has_asked(row.made_by, row.requester, terms.get("speakers", ()), known):
         raise ForbiddenError(
             f"approval {row.id} needs somebody else's yes than that of whoever has asked for run"
-            f" {row.run_id}, and nobody can say that this is not they",
+            f" {row.run_id}, or told it something, and nobody can say that this is not they",
             code="self_approval",
         )
 

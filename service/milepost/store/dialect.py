@@ -408,8 +408,39 @@ def _json_text_postgresql(element: json_text, compiler: SQLCompiler, **options: 
     return f"(CAST({document} AS json) ->> {key})"
 
 
-class json_lists_any(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
-    """Whether a list within a JSON object is empty, or has any of some texts."""
+class json_list_is_empty(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Whether a list within a JSON object has nothing in it, or is not there."""
+
+    type = Boolean()
+    inherit_cache = False
+
+    def __init__(self, document: ColumnElement[str], name: str) -> None:
+        self.name = name
+        super().__init__(document)
+
+    def self_group(self, against: OperatorType | None = None) -> "json_list_is_empty":  # noqa: ARG002
+        """Stay as it is: it is a condition, not a value to compare."""
+        return self
+
+
+@compiles(json_list_is_empty, "sqlite")
+def _json_list_is_empty_sqlite(
+    element: json_list_is_empty, compiler: SQLCompiler, **options: Any
+) -> str:
+    (document,) = (compiler.process(part, **options) for part in element.clauses)
+    return f"(NOT EXISTS (SELECT 1 FROM json_each({document}, '$.{element.name}')))"  # noqa: S608
+
+
+@compiles(json_list_is_empty, "postgresql")
+def _json_list_is_empty_postgresql(
+    element: json_list_is_empty, compiler: SQLCompiler, **options: Any
+) -> str:
+    (document,) = (compiler.process(part, **options) for part in element.clauses)
+    return f"(coalesce(CAST({document} AS jsonb) -> '{element.name}', '[]') = '[]')"
+
+
+class json_list_has(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function
+    """Whether a list within a JSON object has any of some texts; false if it is not there."""
 
     type = Boolean()
     inherit_cache = False
@@ -418,31 +449,26 @@ class json_lists_any(FunctionElement[bool]):  # noqa: N801 - reads as a SQL func
         self.name = name
         super().__init__(document, literal(orjson.dumps(list(wanted)).decode(), Text))
 
-    def self_group(self, against: OperatorType | None = None) -> "json_lists_any":  # noqa: ARG002
+    def self_group(self, against: OperatorType | None = None) -> "json_list_has":  # noqa: ARG002
         """Stay as it is: it is a condition, not a value to compare."""
         return self
 
 
-@compiles(json_lists_any, "sqlite")
-def _json_lists_any_sqlite(element: json_lists_any, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(json_list_has, "sqlite")
+def _json_list_has_sqlite(element: json_list_has, compiler: SQLCompiler, **options: Any) -> str:
     document, wanted = (compiler.process(part, **options) for part in element.clauses)
     listed = f"json_each({document}, '$.{element.name}')"
     return (
-        f"(NOT EXISTS (SELECT 1 FROM {listed}) OR EXISTS (SELECT 1 FROM {listed} AS listed"  # noqa: S608
+        f"(EXISTS (SELECT 1 FROM {listed} AS listed"  # noqa: S608
         f" WHERE listed.value IN (SELECT value FROM json_each({wanted}))))"
     )
 
 
-@compiles(json_lists_any, "postgresql")
-def _json_lists_any_postgresql(
-    element: json_lists_any, compiler: SQLCompiler, **options: Any
-) -> str:
+@compiles(json_list_has, "postgresql")
+def _json_list_has_postgresql(element: json_list_has, compiler: SQLCompiler, **options: Any) -> str:
     document, wanted = (compiler.process(part, **options) for part in element.clauses)
     listed = f"coalesce(CAST({document} AS jsonb) -> '{element.name}', '[]')"
-    return (
-        f"({listed} = '[]' OR {listed} ?|"
-        f" ARRAY(SELECT json_array_elements_text(CAST({wanted} AS json))))"
-    )
+    return f"({listed} ?| ARRAY(SELECT json_array_elements_text(CAST({wanted} AS json))))"
 
 
 class json_flag(FunctionElement[bool]):  # noqa: N801 - reads as a SQL function

@@ -462,6 +462,9 @@ def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:
     for asked in item.approvals:
         row, terms = asdict(asked), asked.terms
         row["user_id"] = row.pop("user")
+        said = row["terms"]
+        if speakers := row.pop("speakers"):
+            said["speakers"] = speakers
         remind_ms = None
         if terms.remind_s is not None:
             remind_ms = asked.created_ms + round(terms.remind_s * 1000)
@@ -470,7 +473,7 @@ def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:
             "tenant": item.tenant,
             "status": "pending",
             "required": terms.required,
-            "terms": orjson.dumps(terms).decode(),
+            "terms": orjson.dumps(said).decode(),
             "remind_ms": remind_ms,
             "escalated": 0,
             "version": 1,

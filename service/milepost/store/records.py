@@ -170,7 +170,11 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class NewApproval:
-    """A question to people; `arguments` is encoded JSON."""
+    """A question to people; `arguments` is encoded JSON.
+
+    `made_by` is the key that made the run, `requester` the user for whom, and `speakers` are the
+    keys that have told its model something since.
+    """
 
     id: str
     run_id: str
@@ -189,6 +193,7 @@ class NewApproval:
     terms: Terms = PLAIN
     requester: str | None = None
     made_by: str | None = None
+    speakers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
