@@ -36,9 +36,9 @@ from milepost.runtime.cancelling import Cancellation, cancel_run
 from milepost.runtime.child_runs import child_of as wanted_child
 from milepost.runtime.children import DEPTH_MAX
 from milepost.runtime.definitions import encode_definition
-from milepost.runtime.drive import load
 from milepost.runtime.ending import end_run
 from milepost.runtime.journal import Ports, ending
+from milepost.runtime.loading import load
 from milepost.runtime.steering import letter_of
 from milepost.runtime.stored_children import StoredChildren
 from milepost.store import agents, runs, sessions

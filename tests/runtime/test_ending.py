@@ -20,8 +20,8 @@ from milepost.core.spans import Span
 from milepost.core.state import evolve
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.providers.scripted import calling
-from milepost.runtime.drive import load
 from milepost.runtime.ending import end_run
+from milepost.runtime.loading import load
 from milepost.store import approvals, sessions, traces
 from milepost.store.approvals import ApprovalRow
 from milepost.store.runs import StaleError

@@ -12,7 +12,7 @@ from milepost.core.effects import CallTool, Effect
 from milepost.core.repetition import ToolEffect
 from milepost.core.rulings import Rules
 from milepost.core.state import State
-from milepost.runtime import drive, settle
+from milepost.runtime import drive, loading, settle
 from milepost.runtime.journal import Journal
 from milepost.runtime.means import Means
 from milepost.store import (
@@ -95,7 +95,7 @@ _OF_STATUS = " AND runs.status = batch.status"
 
 def unfenced_append_behind_a_late_head() -> AbstractContextManager[object]:
     """Whoever reads the log late takes its end for the head from which it may append."""
-    loads = drive.load
+    loads = loading.load
 
     async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
         entries = await means.ports.store.entries(claim.tenant, claim.run_id, log.SEQ_MAX)

@@ -4,116 +4,43 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-import orjson
-
-from milepost.core.agents import Agent, Limits
-from milepost.core.codec import decode
-from milepost.core.context import NOTHING_SEEN, Seen, with_context
-from milepost.core.effects import CallTool, CheckCall
+from milepost.core.agents import Agent
+from milepost.core.context import Seen
 from milepost.core.errors import OverloadedError
 from milepost.core.events import (
     ApprovalDecided,
-    ChildRunStarted,
-    Event,
     MessageAborted,
     RunCancelling,
-    RunResumed,
     RunRetrying,
-    StoppedWork,
-    ToolCallFailed,
     ToolCallRequested,
 )
-from milepost.core.pending import TTL_S
 from milepost.core.policy import NOTHING_STANDS
-from milepost.core.repetition import may_repeat
 from milepost.core.rulings import Rules
-from milepost.core.state import CallStatus, State, evolve
+from milepost.core.state import CallStatus, State
 from milepost.core.usage import UNKNOWN
-from milepost.live.frames import Frame
 from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
 from milepost.runtime import notices
 from milepost.runtime.acts import Acts
 from milepost.runtime.announcements import Announcements
-from milepost.runtime.children import within
-from milepost.runtime.cutoff import cut_off
 from milepost.runtime.journal import Journal, Stamped, folded
 from milepost.runtime.letters import events_of
+from milepost.runtime.loading import load, look_back
 from milepost.runtime.means import Means
 from milepost.runtime.memory_runs import learns
 from milepost.runtime.permits import Identity, Listed, Permits
 from milepost.runtime.ports import Past
 from milepost.runtime.rules import rules_for
-from milepost.runtime.settle import Call, Settlement, Settling
-from milepost.runtime.stopping import stopped
+from milepost.runtime.settle import Settlement, Settling
 from milepost.runtime.stops import Stops
 from milepost.runtime.structured import checked
-from milepost.runtime.worked_time import WorkedTime
-from milepost.store.records import Change, Claim, InboxMovedError, LogEntry
-from milepost.telemetry.logs import logger
-from milepost.telemetry.spans import SpanFold
+from milepost.runtime.works import Works
+from milepost.store.records import Change, Claim, InboxMovedError
 from milepost.tools import preview
 
 INBOX_POLL_S = 1.0
 DEADLINE_SLACK_S = 0.002
 SETTLE_TRIES_MAX = 100
-_TOOL_LOG = logger("tool")
-_TAKEN_OVER = frozenset({"crash", "outage", "drain"})
-
-
-async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
-    """Fold the run's log as far as the claim reaches, and show the claim itself.
-
-    What came later is another's.
-    """
-    entries: Sequence[LogEntry]
-    if claim.entries is not None:
-        entries = claim.entries
-    else:
-        entries = await means.ports.store.entries(claim.tenant, claim.run_id, claim.head)
-    state, event, worked = State(), None, WorkedTime()
-    spans = SpanFold(
-        claim.run_id,
-        claim.trace_parent,
-        provider=agent.provider,
-        content=means.content,
-        metadata=orjson.loads(claim.metadata),
-    )
-    for entry in entries:
-        if event := decode(entry.type, entry.data):
-            state = evolve(state, event)
-            spans.feed(entry.seq, entry.time_ms, event)
-            worked.feed(event, entry.time_ms)
-    if isinstance(event, RunResumed) and event.why in _TAKEN_OVER:
-        notices.run_taken_over(event, claim.run_id)
-    last = entries[-1]
-    shown = Frame(claim.run_id, last.seq, last.type, last.time_ms, last.data.encode())
-    means.ports.hub.publish(claim.run_id, [shown])
-    return Journal(claim, adapted(agent, state), state, spans, means.ports, worked)
-
-
-def adapted(agent: Agent, state: State) -> Agent:
-    """Return the agent as this run wants it, and within what the run that started it leaves."""
-    limits = _limits(agent.limits, state)
-    response_format = state.response_format or agent.response_format
-    cache_ttl_s = agent.cache_ttl_s if state.cache else None
-    if (limits, response_format, cache_ttl_s) == (
-        agent.limits, agent.response_format, agent.cache_ttl_s,
-    ):  # fmt: skip
-        return agent
-    return replace(agent, limits=limits, response_format=response_format, cache_ttl_s=cache_ttl_s)
-
-
-def _limits(limits: Limits, state: State) -> Limits:
-    """Return the limits; who sits at a chat is asked for a minute, unless the agent says otherwise.
-
-    An agent that says what is the rule elsewhere has said nothing.
-    """
-    if state.bounds:
-        limits = within(limits, state.bounds)
-    if state.channel and limits.approval_ttl_s == Limits().approval_ttl_s:
-        return replace(limits, approval_ttl_s=TTL_S)
-    return limits
 
 
 class Drive:
@@ -131,11 +58,12 @@ class Drive:
         self._stops = Stops(agent.stop_when, means.stop_condition)
         self._announcements = Announcements(means.ports.clock, self._wake)
         self._acts = Acts(journal, seen, means, self._permits, self._announcements, self._stops)
-        self._works: dict[asyncio.Task[list[Event]], Call] = {}
-        self._broken: BaseException | None = None
+        self._works = Works(
+            journal, means, self._acts, self._announcements, self._stops, self._wake
+        )
+        self._error: Exception | None = None
         self._read_to: int | None = None  # As far as the inbox is in what happened, if unwritten.
         self._draining = False
-        self._stopped: dict[str, StoppedWork] = {}
         self._called_off = False
         self._woken: asyncio.Event | None = None
 
@@ -158,6 +86,10 @@ class Drive:
         if agent.limits.max_cost_usd_micros is not None and not means.pricing.knows(agent.model):
             rules = replace(rules, unpriced=agent.model)
         return rules
+
+    @property
+    def _broken(self) -> BaseException | None:
+        return self._error or self._works.broken
 
     @property
     def is_at_a_call(self) -> bool:
@@ -188,7 +120,7 @@ class Drive:
             finally:
                 if alarm:
                     alarm.cancel()
-                await self._stop_works()
+                await self._works.stop()
 
     def _set_alarm(self) -> asyncio.TimerHandle | None:
         """Have the run woken at its deadline, whichever comes first."""
@@ -207,8 +139,9 @@ class Drive:
             try:
                 return await self._go_on(happened)
             except Exception as error:
-                self._broken = error
+                self._error = error
         await self._bring_home(happened)
+        assert self._broken is not None, "or it would have gone on"
         raise self._broken
 
     async def _go_on(self, happened: list[Stamped]) -> bool:
@@ -222,7 +155,7 @@ class Drive:
         if settlement.calls:
             await self._means.await_lease()
         for effect, offset in settlement.calls:
-            self._begin(effect, base + offset)
+            self._works.begin(effect, base + offset)
         return False
 
     async def _bring_home(self, happened: list[Stamped]) -> None:
@@ -232,7 +165,7 @@ class Drive:
         """
         await self._keep(happened)
         if self._works:
-            await self._keep(await self._finish_works())
+            await self._keep(await self._works.finish())
 
     async def _keep(self, happened: list[Stamped]) -> None:
         """Write what happened, and nothing that follows: this drive begins none of it any more."""
@@ -256,12 +189,12 @@ class Drive:
                 await self._read_inbox(happened)
             await self._look_at_rules(happened)
             now = max(now, self._means.ports.clock())  # What is over stays over.
-            settlement = self._settling.settle(journal.state, happened, now, self._stopped)
+            settlement = self._settling.settle(journal.state, happened, now, self._works.stopped)
             if not settlement.happened and self._read_to is None:
                 return settlement
             if settlement.change and settlement.change.ends:
-                if brought := await self._end_works(happened):
-                    happened += brought
+                if came := await self._end_works(happened):
+                    happened += came
                     continue
                 await self._learn(settlement)
             try:
@@ -288,23 +221,10 @@ class Drive:
 
         By what has `happened` a child may be over whose call is in hand still.
         """
-        works, state = dict(self._works), folded(self._journal.state, happened)
-        await self._stop_works()
-        ended = await self._announced() if works else []
-        for task, effect in works.items():
-            if (brought := self._brought(effect, task, state)) is None:
-                brought = self._journal.stamp(*await self._acts.left_behind(effect))
-            ended += brought
-        return ended
-
-    def _brought(
-        self, effect: Call, task: asyncio.Task[list[Event]], state: State
-    ) -> list[Stamped] | None:
-        """Return what came of work that was to be stopped, None if it was or is still at it."""
-        if not task.done() or task.cancelled() or task.exception() is not None:
-            return None
-        events = self._stops.stopped(_news(effect, task.result(), state), state)
-        return self._journal.stamp(*events)
+        if not self._works:
+            return []
+        state = folded(self._journal.state, happened)
+        return await self._works.came_of(await self._works.stop(), state)
 
     async def _learn(self, settlement: Settlement) -> None:
         """Add to a run's end what it leaves for memory; what says so stands right before it."""
@@ -327,24 +247,10 @@ class Drive:
         state = folded(self._journal.state, happened)
         if not (self._works or self._awaits_children(state)):
             return False
-        works, clock = dict(self._works), self._means.ports.clock
-        over_ms: dict[asyncio.Task[list[Event]], int] = {}
-        for task in works:
-            task.add_done_callback(lambda done: over_ms.setdefault(done, clock()))
-        over, _ = await asyncio.gather(self._call_off(state), self._stop_works())
-        happened += await self._announced()
-        for task, effect in works.items():
-            if (brought := self._brought(effect, task, state)) is not None:
-                happened += brought
-                continue
-            if told := self._told_of(effect, task, over_ms.get(task, clock())):
-                self._stopped[told.id] = told
-            happened += self._journal.stamp(*await self._acts.left_behind(effect))
-        for call in state.calls.values():
-            if call.child_run_id in over:
-                self._stopped[call.child_run_id] = StoppedWork(
-                    "child_run", call.child_run_id, call.call.name, "cancelled", None, clock()
-                )
+        over, let_go = await asyncio.gather(self._call_off(state), self._works.stop())
+        happened += await self._works.came_of(let_go, state)
+        self._works.note(let_go)
+        self._works.note_children(over, state)
         self._journal.inbox_known = max(self._journal.inbox_known, self._journal.inbox_seen + 1)
         return True
 
@@ -357,17 +263,6 @@ class Drive:
         self._called_off = True
         claim, stop_s = self._journal.claim, self._means.stop_s
         return await self._means.children.call_off(claim, state, stop_s)
-
-    def _told_of(
-        self, effect: Call, task: asyncio.Task[list[Event]], at_ms: int
-    ) -> StoppedWork | None:
-        why_left, tool = None, None
-        if isinstance(effect, CallTool | CheckCall):
-            why_left = self._acts.left.get(effect.call.id)
-            tool = self._means.tools.get(effect.call.name)
-        if not task.done():
-            why_left = f"it went on for {self._means.stop_s:g} s after it was cancelled"
-        return stopped(effect, self._journal.agent.model, tool, why_left, at_ms)
 
     async def _look_at_rules(self, happened: Sequence[Stamped]) -> None:
         """Judge calls by the rules of now, whatever held when they were asked for.
@@ -415,54 +310,20 @@ class Drive:
         """
         await woken.wait()
         woken.clear()
-        happened = [*(await self._announced()), *self._collect()]
+        happened = [*(await self._works.announced()), *self._works.collect()]
         if not happened:
             journal = self._journal
             journal.inbox_known = max(journal.inbox_known, journal.inbox_seen + 1)
-        return happened
-
-    async def _announced(self) -> list[Stamped]:
-        """Take what tools told of, past the rails of what they bring.
-
-        Until nothing waits: whoever collects a call's end right after this has all that it told.
-        """
-        happened: list[Stamped] = []
-        while told := self._announcements.take():
-            for stamped in told:
-                events = await self._acts.announced(stamped.event, self._journal.state)
-                happened += [Stamped(event, stamped.time_ms) for event in events]
-        return happened
-
-    def _collect(self) -> list[Stamped]:
-        """Take what has ended. A call that raised ends the drive, but loses no sibling's result."""
-        happened: list[Stamped] = []
-        for task in [task for task in self._works if task.done()]:
-            effect = self._works.pop(task)
-            if task.cancelled():
-                happened += self._journal.stamp(cut_off(effect))
-            elif error := task.exception():
-                self._broken = self._broken or error
-            else:
-                state = self._journal.state
-                events = self._stops.stopped(_news(effect, task.result(), state), state)
-                happened += self._journal.stamp(*events)
         return happened
 
     def _wake(self, _: object = None) -> None:
         if self._woken is not None:
             self._woken.set()
 
-    def _begin(self, effect: Call, seq: int) -> None:
-        """Start a call in the world, which is written down already: only if we still may."""
-        self._means.lease.check()
-        task = asyncio.create_task(self._acts.perform(effect, seq))
-        task.add_done_callback(self._wake)
-        self._works[task] = effect
-
     async def _hand_back(self, happened: list[Stamped]) -> bool:
         """Let what cannot be repeated finish, stop the rest, and queue the run for another."""
-        happened += await self._finish_works()
-        await self._stop_works()
+        happened += await self._works.finish()
+        await self._works.stop()
         state = self._journal.state
         if state.open_message and not _closes(happened, state.open_message):
             aborted = MessageAborted(state.open_message, "handed back", usage=UNKNOWN)
@@ -476,18 +337,6 @@ class Drive:
         if self._broken:
             raise self._broken
         return True
-
-    async def _finish_works(self) -> list[Stamped]:
-        """Let what cannot be repeated finish, and stop the rest; return what came of it."""
-        for task, effect in self._works.items():
-            if not isinstance(effect, CallTool) or may_repeat(effect.effect):
-                task.cancel()
-        if self._works:
-            await asyncio.wait(self._works, timeout=self._means.drain_s)
-        told = await self._announced()
-        for task in [task for task in self._works if task.cancelled()]:
-            del self._works[task]  # It was stopped by this, maybe only just now: it has not failed.
-        return [*told, *self._collect()]
 
     async def _release(self, happened: list[Stamped]) -> None:
         journal = self._journal
@@ -508,25 +357,6 @@ class Drive:
             return
         raise self._overrun()
 
-    async def _stop_works(self) -> None:
-        """Cancel what is in hand. What will not be cancelled is left behind: the run goes on."""
-        works = set(self._works)
-        self._works.clear()
-        for task in works:
-            task.cancel()
-        if works:
-            await asyncio.wait(works, timeout=self._means.stop_s)
-
-
-def _news(effect: Call, events: list[Event], state: State) -> list[Event]:
-    """Return the events without what became of a child that is over: its letter has said that."""
-    if not isinstance(effect, CallTool) or effect.call.kind != "agent":
-        return events
-    call = state.calls.get(effect.call.id)
-    if call is not None and call.status is CallStatus.STARTED:
-        return events
-    return [event for event in events if not isinstance(event, ChildRunStarted | ToolCallFailed)]
-
 
 def _closes(happened: Sequence[Stamped], message_id: str) -> bool:
     return any(getattr(stamped.event, "message_id", None) == message_id for stamped in happened)
@@ -541,25 +371,6 @@ async def drive(claim: Claim, agent: Agent, history: Past, means: Means) -> Driv
         means = replace(means, tools=tools)
     narrowed = await means.permissions_of(claim.tenant) if means.permissions_of else {}
     journal = await load(claim, agent, means)
-    seen = await _seen(journal, history, means)
+    seen = await look_back(journal, history, means)
     journal.told_of = seen.trimmed_runs
     return Drive(journal, seen, means, narrowed)
-
-
-async def _seen(journal: Journal, history: Past, means: Means) -> Seen:
-    """Return what the run sees of its session: what ended since its first step came later."""
-    state, claim, agent = journal.state, journal.claim, journal.agent
-    guarded = bool(agent.guardrails and agent.guardrails.input)
-    if state.loaded is not None:
-        return await history.again(claim, state, begun_only=guarded)
-    if state.step:
-        return NOTHING_SEEN
-    seen = NOTHING_SEEN
-    if claim.turns:
-        summary_id = means.ports.new_id("sum")
-        seen = await history.before(claim, agent.memory, summary_id, begun_only=guarded)
-    if means.recall and agent.memory and agent.memory.recall and not state.inherited:
-        asked = "\n".join(said.content for said in state.messages)
-        context = await means.recall.context(claim, agent, asked)
-        seen = with_context(seen, claim.turns, context)
-    return seen

@@ -14,7 +14,7 @@ from milepost.core.events import ApprovalRequested, Event, ToolCallRequested
 from milepost.core.json import Json
 from milepost.core.rulings import Rules
 from milepost.core.state import State, evolve
-from milepost.runtime.drive import adapted
+from milepost.runtime.loading import adapted
 from milepost.runtime.logged import Logged
 from milepost.runtime.origins import ASIDES, HANDOVERS, Origin, origin_of
 from milepost.runtime.resemblance import differences, is_same, shown
