@@ -122,7 +122,7 @@ from tests.store.making import (
 )
 from tests.store.making_memories import a_memory
 from tests.store.making_schedules import a_schedule, a_wish, an_occasion
-from tests.store.stepper import Contest, Raced, S, orders, together
+from tests.store.stepper import Contest, Raced, S, Stepper, orders, together
 
 LETTER = runs.Letter("approval", "{}", "approval", NOW_MS)
 CAT = runs.Letter(
@@ -1536,6 +1536,21 @@ async def test_two_schedules_do_not_both_take_the_last_place(
         assert_one_wins(raced, ConflictError)
         work = schedules.search(raced.subject, schedules.ScheduleFilter(), Page(10))
         assert len(await store.read(work)) == 2, raced
+
+
+async def test_who_makes_a_schedule_keeps_no_other_tenant_waiting(
+    store: Store, postgres_address: PostgresAddress
+) -> None:
+    one, other = (a_schedule(id=an_id("sch"), tenant=an_id("acme")) for _ in range(2))
+    for row in (one, other):
+        await store.write(agents.create(row.tenant, "clerk", "{}", agent_id=an_id("agt"), now_ms=0))
+    making = Stepper(postgres_address.url, schedules.create(one))
+    while not making.ended:
+        making.step()
+
+    assert await store.write(schedules.create(other)) == other
+    assert making.conclude() == one  # It would have lost its lock, had the other waited for it.
+    making.close()
 
 
 async def test_a_time_that_two_processes_see_comes_once(store: Store, every_order: Orders) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     bindparam,
     column,
     literal,
+    literal_column,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
@@ -345,13 +346,13 @@ def _tidied_words_postgresql(*_: Any, **__: Any) -> str:
 class advisory_lock(Executable, ClauseElement):  # noqa: N801 - reads as a SQL statement
     """Holds a lock that only has a number until the transaction ends: `shared`, or alone.
 
-    SQLite has one writer at a time, and needs none.
+    The number may be a parameter. SQLite has one writer at a time, and needs none.
     """
 
     inherit_cache = False
 
-    def __init__(self, key: int, *, shared: bool) -> None:
-        self.key = key
+    def __init__(self, key: int | BindParameter[int], *, shared: bool) -> None:
+        self.key = literal_column(str(key)) if isinstance(key, int) else key
         self.shared = shared
 
 
@@ -361,9 +362,9 @@ def _advisory_lock_sqlite(*_: Any, **__: Any) -> str:
 
 
 @compiles(advisory_lock, "postgresql")
-def _advisory_lock_postgresql(element: advisory_lock, *_: Any, **__: Any) -> str:
+def _advisory_lock_postgresql(element: advisory_lock, compiler: SQLCompiler, **options: Any) -> str:
     manner = "_shared" if element.shared else ""
-    return f"SELECT pg_advisory_xact_lock{manner}({element.key})"
+    return f"SELECT pg_advisory_xact_lock{manner}({compiler.process(element.key, **options)})"
 
 
 class idle_bound(Executable, ClauseElement):  # noqa: N801 - reads as a SQL statement

@@ -13,17 +13,15 @@ from sqlalchemy import case, func, insert, select, update
 from sqlalchemy import delete as delete_from
 
 from milepost.core.errors import ConflictError, MilepostError, NotFoundError
-from milepost.store import agents, erasures, keys, new_runs, schema
+from milepost.store import agents, alone, erasures, keys, new_runs, schema
 from milepost.store.agents import AgentRow
-from milepost.store.dialect import advisory_lock, now_ms, number, text
-from milepost.store.hurry import hurrying
+from milepost.store.dialect import now_ms, number, text
 from milepost.store.listing import Query, paged, where_equal, where_labelled
 from milepost.store.records import NewRun, Page
 from milepost.store.versions import moved
 from milepost.store.work import Rows, Statement, Work
 
 SCHEDULES_MAX = 1_000
-_LOCK_KEY = 0x6D702D7363686564  # "mp-sched"
 
 Overlap = Literal["skip", "allow"]
 Result = Literal["started", "skipped", "late", "refused"]
@@ -159,8 +157,6 @@ _CREATE = Statement(
         **_edit,
     )
 )
-# Who counts holds the lock alone until its own is there to be counted.
-_ALONE = Statement(advisory_lock(_LOCK_KEY, shared=False))
 _there = select(_C.id).where(_own).limit(SCHEDULES_MAX).subquery()
 _COUNT = Statement(select(func.count()).select_from(_there))
 _FIND = Statement(select(*_COLUMNS).where(_one))
@@ -208,8 +204,8 @@ def create(row: ScheduleRow) -> Work[ScheduleRow]:
     Raises `ConflictError` if the tenant has too many, `NotFoundError` without such an agent, and
     `UserBeingErasedError` if its runs were for such a user.
     """
+    yield from alone.counting(row.tenant, "schedules")
     yield from erasures.require_none(row.tenant, row.user)
-    yield hurrying(), _ALONE()
     ((there,),) = yield _COUNT(tenant=row.tenant)
     if there >= SCHEDULES_MAX:
         raise ConflictError(
