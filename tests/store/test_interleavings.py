@@ -14,7 +14,13 @@ from sqlalchemy import func, select
 from milepost.core.approvers import Approver
 from milepost.core.codec import encode
 from milepost.core.decide import SKIPPED
-from milepost.core.errors import ConflictError, FencedError, NotFoundError, ToolError
+from milepost.core.errors import (
+    ConflictError,
+    FencedError,
+    NotFoundError,
+    OverloadedError,
+    ToolError,
+)
 from milepost.core.events import (
     Event,
     ToolCallCompleted,
@@ -30,6 +36,7 @@ from milepost.store import (
     agents,
     approval_times,
     approvals,
+    batches,
     budgets,
     chat_approvals,
     children,
@@ -120,6 +127,7 @@ from tests.store.making import (
     types,
     waiting,
 )
+from tests.store.making_batches import a_batch, chunk
 from tests.store.making_memories import a_memory
 from tests.store.making_schedules import a_schedule, a_wish, an_occasion
 from tests.store.stepper import Contest, Raced, S, Stepper, orders, together
@@ -1670,3 +1678,24 @@ async def test_a_schedule_s_run_is_in_a_session_that_is_there_or_is_refused(
         is_there = raced.other == []
         assert raced.one.code == (None if is_there else "session_not_found"), raced
         assert made == is_there, raced
+
+
+# --- Batches ---
+
+
+async def test_two_batches_do_not_both_take_the_last_place(
+    store: Store, every_order: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "OPEN_MAX", 2)
+
+    async def prepare() -> Contest[str]:
+        tenant = an_id("acme")
+        there, one, other = (a_batch(1, tenant=tenant) for _ in range(3))
+        await store.write(batches.create(there, [chunk(0, 1)]))
+        one_s, other_s = (batches.create(each, [chunk(0, 1)]) for each in (one, other))
+        return Contest(tenant, one_s, other_s)
+
+    async for raced in every_order(prepare):
+        assert_one_wins(raced, OverloadedError)
+        work = batches.search(raced.subject, batches.BatchFilter(), Page(10))
+        assert len(await store.read(work)) == 2, raced

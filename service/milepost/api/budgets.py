@@ -33,7 +33,7 @@ from milepost.runtime.budgets import LIMITS, TenantBudgets
 from milepost.runtime.journal import Ports
 from milepost.runtime.periods import period_of
 from milepost.runtime.reserving import NOBODY
-from milepost.store import audit, budget_counters, budgets
+from milepost.store import alone, audit, budget_counters, budgets
 from milepost.store.amounts import NOTHING, Bounds
 from milepost.store.audit import AuditRow
 from milepost.store.budget_counters import Counter, CounterKey
@@ -143,7 +143,7 @@ class Budgets:
         made = await self._ports.store.write(
             once(
                 asked(request, raw, row.id, row.created_ms),
-                _kept(row, self._act("budget.created", principal, row)),
+                kept(row, self._act("budget.created", principal, row)),
                 lambda earlier: budgets.find(principal.tenant, earlier),
             )
         )
@@ -282,8 +282,9 @@ def _edited(present: BudgetEdit, body: BudgetChange) -> BudgetEdit:
     )
 
 
-def _kept(row: BudgetRow, act: AuditRow) -> Work[BudgetRow]:
+def kept(row: BudgetRow, act: AuditRow) -> Work[BudgetRow]:
     """Keep the budget if there is room for one more: runs look through all of them."""
+    yield from alone.counting(row.tenant, "budgets")
     present = yield from budgets.all_of(row.tenant)
     if len(present) >= BUDGETS_MAX:
         raise ConflictError(

@@ -15,7 +15,7 @@ from milepost.core.errors import ConflictError, InvalidError
 from milepost.live.frames import rfc3339
 from milepost.runtime.journal import Ports
 from milepost.runtime.secrets import Vault
-from milepost.store import audit, secrets
+from milepost.store import alone, audit, secrets
 from milepost.store.audit import AuditRow
 from milepost.store.work import Work
 from milepost.tools.references import SECRET_NAME
@@ -71,7 +71,7 @@ class Secrets:
         body, _ = await read_body(request, SecretValue)
         sealed = self._vault.seal(principal.tenant, name, body.value)
         act = act_of(self._ports, principal, "secret.stored", name, {})
-        await self._ports.store.write(_stored(principal.tenant, name, sealed, act))
+        await self._ports.store.write(stored(principal.tenant, name, sealed, act))
         return json_response({"name": name, "stored_at": rfc3339(act.time_ms)})
 
     async def delete(self, request: Request) -> Response:
@@ -86,7 +86,9 @@ class Secrets:
         return Response(status_code=204)
 
 
-def _stored(tenant: str, name: str, sealed: str, act: AuditRow) -> Work[None]:
+def stored(tenant: str, name: str, sealed: str, act: AuditRow) -> Work[None]:
+    """Keep the secret if there is room for one more, or one of that name."""
+    yield from alone.counting(tenant, "secrets")
     present = yield from secrets.names(tenant)
     if len(present) >= SECRETS_MAX and name not in present:
         raise ConflictError(

@@ -27,7 +27,7 @@ from milepost.runtime.tool_source import (
     require_own_secrets,
 )
 from milepost.runtime.toolsets import Toolsets
-from milepost.store import audit, tool_sources
+from milepost.store import alone, audit, tool_sources
 from milepost.store.audit import AuditRow
 from milepost.store.tool_sources import ToolSourceRow
 from milepost.store.work import Work
@@ -71,7 +71,7 @@ class ToolSources:
         if (made := await earlier_of(store, wish, find)) is None:
             row = await self._tried(principal, source, source_id, now)
             act = self._act("tool_source.created", principal, row)
-            made = await store.write(once(wish, _kept(row, act), find))
+            made = await store.write(once(wish, kept(row, act), find))
         self._toolsets.forget(principal.tenant)
         headers = made.headers(Location=f"/v1/tool_sources/{made.resource.id}")
         return json_response(show_source(made.resource), 201, headers)
@@ -160,8 +160,9 @@ def _parsed(said: Any) -> Source:
         raise (ToolSourceError if fits else BodyError)(places, total=len(found)) from error
 
 
-def _kept(row: ToolSourceRow, act: AuditRow) -> Work[ToolSourceRow]:
+def kept(row: ToolSourceRow, act: AuditRow) -> Work[ToolSourceRow]:
     """Keep the source if none of its tools has the name of another source's."""
+    yield from alone.counting(row.tenant, "tool_sources")
     present = yield from tool_sources.tools(row.tenant)
     if len(present) >= SOURCES_MAX:
         raise ConflictError(

@@ -37,7 +37,7 @@ from milepost.runtime.credentials import Label
 from milepost.runtime.journal import Ports
 from milepost.runtime.secrets import Vault
 from milepost.runtime.webhook_secrets import kept, new_secret
-from milepost.store import audit, webhook_deliveries, webhooks
+from milepost.store import alone, audit, webhook_deliveries, webhooks
 from milepost.store.audit import AuditRow
 from milepost.store.webhook_deliveries import STATUSES, DeliveryRow
 from milepost.store.webhooks import WebhookEdit, WebhookFilter, WebhookRow
@@ -130,7 +130,7 @@ class Webhooks:
             _require_known(body.events)
             await self._require_reachable(body.url)
             act = self._act("webhook.created", principal, row)
-            made = await store.write(once(wish, _added(row, act), find))
+            made = await store.write(once(wish, added(row, act), find))
         return self._secretly(made, secret, 201)
 
     async def search(self, request: Request) -> Response:
@@ -398,8 +398,9 @@ def _require_enabled(row: WebhookRow) -> None:
         )
 
 
-def _added(row: WebhookRow, act: AuditRow) -> Work[WebhookRow]:
+def added(row: WebhookRow, act: AuditRow) -> Work[WebhookRow]:
     """Keep the webhook if there is room for one more: each event is matched with all of them."""
+    yield from alone.counting(row.tenant, "webhooks")
     present = yield from webhooks.all_of(row.tenant)
     if len(present) >= WEBHOOKS_MAX:
         raise ConflictError(

@@ -7,7 +7,7 @@ from milepost.store.dialect import advisory_lock, number
 from milepost.store.hurry import hurrying
 from milepost.store.work import Statement, Work
 
-Kind = Literal["schedules"]
+Kind = Literal["batches", "budgets", "schedules", "secrets", "tool_sources", "webhooks"]
 
 _ALONE = Statement(advisory_lock(number("key"), shared=False))
 

@@ -14,7 +14,7 @@ from sqlalchemy import func, insert, null, or_, select, update
 from milepost.core.codec import usage_read, usage_shown
 from milepost.core.errors import ConflictError, NotFoundError, OverloadedError
 from milepost.core.usage import Usage
-from milepost.store import erasures, schema
+from milepost.store import alone, erasures, schema
 from milepost.store.dialect import number, rows, text, word, words
 from milepost.store.listing import Query, paged, where_between, where_equal, where_labelled
 from milepost.store.records import Page
@@ -234,6 +234,7 @@ def create(batch: NewBatch, chunks: Sequence[str]) -> Work[BatchRow]:
 
     Raises `OverloadedError` if the tenant has too many batches that are not over.
     """
+    yield from alone.counting(batch.tenant, "batches")
     yield from erasures.require_none(batch.tenant, batch.user)
     ((open_ones,),) = yield _COUNT_OPEN(tenant=batch.tenant)
     if open_ones >= OPEN_MAX:
