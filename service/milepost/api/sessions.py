@@ -34,14 +34,17 @@ from milepost.runtime.conversation import Choice, Conversation
 from milepost.runtime.journal import Ports
 from milepost.runtime.session_spec import Span, Title
 from milepost.store import runs, sessions
+from milepost.store.engine import DatabaseUnavailableError
 from milepost.store.records import RunFilter
 from milepost.store.sessions import (
     KINDS,
+    Erased,
     SessionEdit,
     SessionFilter,
     SessionKind,
     SessionRow,
 )
+from milepost.store.work import Work
 
 _ANY = "any"
 
@@ -141,9 +144,7 @@ class Sessions:
         allow(request)
         row = await self._find(caller(request, "runs:write"), request)
         expected = version_meant(request, row)
-        gone = await self._ports.store.write(
-            sessions.erase(row.tenant, row.id, expected_version=expected)
-        )
+        gone = await self._erased(row, expected)
         await self._ports.hub.erase(gone.runs)
         for session_id in gone.sessions:
             # What cannot be removed now is written down, and removed later.
@@ -182,6 +183,21 @@ class Sessions:
         return await self._ports.store.write(
             sessions.change(row.tenant, row.id, edit, now_ms=now, expected_version=row.version)
         )
+
+    async def _erased(self, row: SessionRow, expected: int | None) -> Erased:
+        """Erase it in the database; where the answer is lost, nobody finds it to try again."""
+        reached: list[str] = []
+
+        def erase() -> Work[Erased]:
+            gone = yield from sessions.erase(row.tenant, row.id, expected_version=expected)
+            reached.extend(gone.runs)
+            return gone
+
+        try:
+            return await self._ports.store.write(erase())
+        except DatabaseUnavailableError:
+            await self._ports.hub.erase(reached)  # All are over, and their logs tell what was said.
+            raise
 
 
 def _edited(present: SessionEdit, body: SessionChange, now_ms: int) -> SessionEdit:
