@@ -72,6 +72,22 @@ def test_a_credential_in_a_header_is_not_repeated_without_its_scheme_either() ->
     assert "bad key [key] of an application" in said
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("sk-very-secret-of-acme", "[key]"),
+        ("secret-of-acmesk-very-secret", "[key][key]"),
+        ("sk-very-secretk-very-secret", "[key]"),
+    ],
+)
+def test_nothing_is_left_of_a_key_and_a_header_where_they_overlap(said: str, shown: str) -> None:
+    failures = Failures("openai", KEY, ["secret-of-acme", "secretk-very-secret"])
+
+    message = str(failures.refused(401, {}, f"bad key <{said}>".encode()))
+
+    assert f"answered 401: bad key <{shown}>;" in message
+
+
 def test_a_long_answer_is_cut() -> None:
     message = str(refused(500, b"x" * 5_000))
 

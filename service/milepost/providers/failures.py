@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 import orjson
 
 from milepost.core.errors import ProviderError
+from milepost.core.hiding import sifted
 
 STREAM_CUT = "provider_stream_cut"
 # A vendor that fell silent, or whose stream broke, had taken the request; one that answers 504
@@ -91,8 +92,7 @@ class Failures:
     def __init__(self, vendor: str, secret: str | None, headers: Iterable[str] = ()) -> None:
         self._vendor = vendor
         told = [part for value in headers for part in _parts(value)]
-        # The longest first: what is left of one, after a part of it was hidden, would be told.
-        self._secrets = sorted({*told, *([secret] if secret else ())}, key=len, reverse=True)
+        self._secrets = frozenset({*told, *([secret] if secret else ())})
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Return the error that an HTTP status other than 200 stands for."""
@@ -187,9 +187,8 @@ class Failures:
         )
 
     def _cut(self, detail: str) -> str:
-        for secret in self._secrets:
-            detail = detail.replace(secret, "[key]")
-        detail = " ".join(detail.split())
+        told, _ = sifted(self._secrets, detail, "[key]", len(detail))
+        detail = " ".join(told.split())
         if len(detail) > DETAIL_CHARS_MAX:
             return detail[:DETAIL_CHARS_MAX] + "…"
         return detail or "(no details)"

@@ -5,10 +5,10 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import AnyStr
 from urllib.parse import quote, quote_plus
 
 from milepost.core.errors import ToolError
+from milepost.core.hiding import sifted
 from milepost.core.json import Json, clean_text
 
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
@@ -82,14 +82,14 @@ class Revealed:
     def hide_in_bytes(self, content: bytes) -> bytes:
         """Return `content` without the secrets that it may repeat as text in UTF-8."""
         values = {value.encode(errors="replace") for value in self.values}
-        return _sifted(values, content, _REDACTED.encode(), len(content))[0]
+        return sifted(values, content, _REDACTED.encode(), len(content))[0]
 
     def sifted(self, text: str, end: int, hidden: int = 0) -> tuple[str, int]:
         """Return what may be told of `text` up to `end`, and how much behind that it hides.
 
         The first `hidden` characters are of secrets that were told of before.
         """
-        return _sifted(self.values, text, _REDACTED, end, hidden)
+        return sifted(self.values, text, _REDACTED, end, hidden)
 
     def decided(self, text: str) -> int:
         """Return how much of `text` can be told apart from secrets, whatever may follow it.
@@ -200,46 +200,6 @@ def _forms(value: str) -> Iterator[str]:
     if "\n" in value:
         for depth in range(1, _GROUP_DEPTH_MAX + 1):
             yield value.replace("\n", "\n" + "  " * depth + "| ")
-
-
-def _sifted(
-    values: Iterable[AnyStr], text: AnyStr, redacted: AnyStr, end: int, hidden: int = 0
-) -> tuple[AnyStr, int]:
-    """Return `text` up to `end` with what lies in any of `values` as `redacted`; see `sifted`.
-
-    They are looked for as they are: to compile a pattern of long ones takes seconds.
-    """
-    ahead = {value: at for value in values if (at := text.find(value)) >= 0}
-    after = _covered(text, ahead, hidden)
-    told: list[AnyStr] = []
-    while ahead and (start := min(ahead.values())) < end:
-        told += (text[after:start], redacted)
-        after = _covered(text, ahead, start + 1)
-    told.append(text[after:end])
-    return text[:0].join(told), max(0, after - end)
-
-
-def _covered(text: AnyStr, ahead: dict[AnyStr, int], end: int) -> int:
-    """Return up to where what is hidden to `end` has to be, as each value hides what it overlaps.
-
-    `ahead` says where each is found next. It is left with what lies behind.
-    """
-    while overlapping := [value for value, at in ahead.items() if at < end]:
-        for value in overlapping:
-            last = _last(value, text, ahead[value], end)
-            end = max(end, last + len(value))
-            if (at := text.find(value, last + 1)) >= 0:
-                ahead[value] = at
-            else:
-                del ahead[value]
-    return end
-
-
-def _last(value: AnyStr, text: AnyStr, at: int, end: int) -> int:
-    """Return where `value`, which is found `at`, is found for the last time before `end`."""
-    window = text[at : end + len(value) - 1]
-    # Backwards, since `rfind` takes long for one that repeats itself.
-    return at + len(window) - len(value) - window[::-1].find(value[::-1])
 
 
 def _begun(value: str, text: str) -> int:
