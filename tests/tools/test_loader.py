@@ -89,6 +89,14 @@ def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> Non
             "from milepost.tools import tool\n@tool\ndef f(x: print):\n    'F.'\n",
             "parameter 'x' is annotated",
         ),
+        (
+            "class Proxy:\n    def __getattr__(self, name):\n        1 / 0\nproxy = Proxy()\n",
+            "tools.py cannot be loaded at line 3: its name 'proxy': ZeroDivisionError",
+        ),
+        (
+            "class Panic(BaseException):\n    pass\nraise Panic('below')\n",
+            "at line 3: milepost_tools_",
+        ),
         ("x = 1\n", "holds no tools; decorate its functions with @tool"),
     ],
 )
@@ -102,6 +110,13 @@ def test_a_broken_file_is_a_configuration_error_in_words(
 
     assert words in str(broken.value)
     assert spec in str(broken.value)
+
+
+def test_who_interrupts_a_file_that_loads_ends_the_process(tmp_path: Path) -> None:
+    spec = write(tmp_path / "tools.py", "raise KeyboardInterrupt\n")
+
+    with pytest.raises(KeyboardInterrupt):
+        load(spec)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from milepost.core.errors import ConfigurationError
 from milepost.tools.decorator import is_tool, tool_of
@@ -80,7 +81,9 @@ def _imported(name: str) -> ModuleType:
             f"there is no module {name!r} to load; "
             "name one that Python finds, a file that ends in .py, or a folder"
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # A panic below Python is no `Exception`.
         raise _broken(name, error) from error
 
 
@@ -95,11 +98,13 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         if before is None:
             del sys.modules[name]
         else:
             sys.modules[name] = before
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise _broken(str(path), error) from error
     return module
 
@@ -111,11 +116,24 @@ def _module_name(path: Path) -> str:
 
 
 def _tools_in(module: ModuleType) -> list[Tool]:
-    return [
-        member if isinstance(member, Tool) else tool_of(member)
-        for member in vars(module).values()
-        if isinstance(member, Tool) or is_tool(member)
-    ]
+    found = [_tool_in(module, name, member) for name, member in vars(module).items()]
+    return [tool for tool in found if tool is not None]
+
+
+def _tool_in(module: ModuleType, name: str, member: Any) -> Tool | None:
+    """Return the tool that a name stands for, None if it is none.
+
+    Whoever looks at it may run code of its own: a proxy of a request says that there is none.
+    """
+    try:
+        if isinstance(member, Tool):
+            return member
+        return tool_of(member) if is_tool(member) else None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        place = getattr(module, "__file__", None) or module.__name__
+        raise _broken(place, error, f": its name {name!r}") from error
 
 
 def _distinct(tools: Iterable[Tool]) -> list[Tool]:
@@ -123,7 +141,7 @@ def _distinct(tools: Iterable[Tool]) -> list[Tool]:
     return [*dict.fromkeys(tools)]
 
 
-def _broken(spec: str, error: BaseException) -> ConfigurationError:
+def _broken(spec: str, error: BaseException, what: str = "") -> ConfigurationError:
     words = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     frames = traceback.extract_tb(error.__traceback__)
     line = getattr(error, "lineno", None) or next(
@@ -131,4 +149,4 @@ def _broken(spec: str, error: BaseException) -> ConfigurationError:
         None,
     )
     where = f" at line {line}" if line else ""
-    return ConfigurationError(f"{spec} cannot be loaded{where}: {words}")
+    return ConfigurationError(f"{spec} cannot be loaded{where}{what}: {words}")
