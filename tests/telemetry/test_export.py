@@ -1,5 +1,6 @@
 """Export over OTLP/HTTP to a real collector on a socket, and to none at all."""
 
+import itertools
 import logging
 import queue
 import socket
@@ -27,7 +28,7 @@ from milepost.core.events import (
 from milepost.core.spans import Span
 from milepost.core.usage import Usage
 from milepost.telemetry.context import TraceContext, request_context
-from milepost.telemetry.export import BATCH_MAX, QUEUE_MAX, Exporter
+from milepost.telemetry.export import ATTEMPT_S, BATCH_MAX, QUEUE_MAX, Exporter
 from milepost.telemetry.spans import SpanFold
 from tests.telemetry.collector import WAIT_S, Collector, attributes_of, listening
 from tests.telemetry.run_logs import MODEL, RUN_ID, LogWriter, asking, begun
@@ -349,6 +350,26 @@ def test_nobody_listens_to_all_that_a_collector_says(collector: Collector, statu
 
     assert collector.left_talking.wait(WAIT_S)
     assert dropped == ([] if status == 200 else [3])
+
+
+@pytest.mark.parametrize(
+    ("status", "why"), [(200, "it has not ended its answer within 5 s"), (400, "Bad Request")]
+)
+def test_nobody_waits_long_for_the_end_of_what_a_collector_says(
+    collector: Collector, heard: Callable[[], list[dict[str, object]]], status: int, why: str
+) -> None:
+    collector.status, collector.talks_on = status, True
+    dropped: list[int] = []
+    clock = itertools.count(0.0, ATTEMPT_S).__next__  # Each look at what came is that much later.
+    exporter = Exporter(collector.endpoint, on_dropped=dropped.append, clock=clock)
+
+    exporter.export(filler(3))
+    exporter.close(WAIT_S)
+
+    assert collector.left_talking.wait(WAIT_S)
+    [line] = heard()
+    assert (dropped, line["event"]) == ([3], "spans are not delivered")
+    assert why in str(line["why"])
 
 
 def test_without_a_collector_one_line_says_so(

@@ -6,6 +6,7 @@ what does not fit, or cannot be delivered, is dropped and counted: telemetry is 
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from io import BytesIO
@@ -58,17 +59,21 @@ def _take_words_of(name: str) -> _Words:
 class _Refusals:
     """What collectors refuse in answers that the SDK takes for success."""
 
-    def __init__(self, words: _Words) -> None:
+    def __init__(self, words: _Words, clock: Callable[[], float]) -> None:
         self._words = words
+        self._clock = clock
         self.rejected = 0
 
     def __call__(self, answer: requests.Response, *_: object, **__: object) -> None:
-        """Look at an answer. Raises for a redirect, which nobody follows."""
+        """Look at an answer. Raises for a redirect, which nobody follows, and for one without end.
+
+        Whether what it was about has arrived nobody knows then.
+        """
         if 300 <= answer.status_code < 400:
             answer.close()  # Nobody else sees it.
             to = answer.headers.get("location")
             raise _RedirectedError(f"{answer.status_code}, it is redirected to {to}")
-        content = _cut(answer)
+        content = _cut(answer, self._clock)
         if answer.ok and len(content) <= ANSWER_BYTES_MAX:
             self._count(content)
 
@@ -82,12 +87,26 @@ class _Refusals:
             self._words.first = partial.error_message or "the collector rejected spans"
 
 
-def _cut(answer: requests.Response) -> bytes:
-    """Return what it says, and have nobody read more than that: it may have no end."""
-    content: bytes = answer.raw.read(ANSWER_BYTES_MAX + 1, decode_content=True)
+def _cut(answer: requests.Response, clock: Callable[[], float]) -> bytes:
+    """Return what it says, and have nobody read more than that: it may have no end.
+
+    Read byte by byte: whoever asks for more waits for all of it, as long as a little comes. Raises
+    where the end of a yes takes too long; a no is one without it.
+    """
+    content, until, late = bytearray(), clock() + ATTEMPT_S, False
+    while len(content) <= ANSWER_BYTES_MAX and (byte := answer.raw.read(1, decode_content=True)):
+        content += byte
+        if late := clock() >= until:
+            break
     answer.raw.close()
+    if late and answer.ok:
+        raise _EndlessError(f"it has not ended its answer within {ATTEMPT_S:g} s")
     answer.raw = BytesIO(content)
-    return content
+    return bytes(content)
+
+
+class _EndlessError(Exception):
+    """The collector talks on and on."""
 
 
 class _RedirectedError(Exception):
@@ -99,7 +118,7 @@ class Exporter:
 
     Headers, certificates, compression and further resource attributes are the SDK's own settings
     (`OTEL_EXPORTER_OTLP_…`, `OTEL_RESOURCE_ATTRIBUTES`). `on_dropped` is told how many were lost,
-    from whichever thread lost them.
+    from whichever thread lost them; `clock` is monotonic and in seconds.
     """
 
     def __init__(
@@ -109,13 +128,14 @@ class Exporter:
         service_name: str = "milepost",
         content: bool = False,
         on_dropped: Callable[[int], None] = _uncounted,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._resource = Resource.create({SERVICE_NAME: service_name})
         self._content = content
         self._on_dropped = on_dropped
         url = f"{endpoint.rstrip('/')}/v1/traces"
         self._words = _take_words_of(OTLPSpanExporter.__module__)
-        self._refusals = _Refusals(self._words)
+        self._refusals = _Refusals(self._words, clock)
         session = requests.Session()
         session.hooks["response"].append(self._refusals)
         self._otlp = OTLPSpanExporter(endpoint=url, timeout=ATTEMPT_S, session=session)
