@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import get_args, overload
+from typing import TypeGuard, get_args, overload
 
 from milepost.core.errors import ConfigurationError
 from milepost.core.guardrails import OnError
@@ -95,14 +95,28 @@ def _require_sound(rail: FunctionRail) -> None:
 
 
 def rails_in(modules: Iterable[ModuleType]) -> dict[str, Rail]:
-    """Return the modules' rails by name; raise `ConfigurationError` if two share one."""
+    """Return the modules' rails by name.
+
+    Raises `ConfigurationError` if two share one, and for what cannot even be looked at.
+    """
     found: dict[str, Rail] = {}
     for module in modules:
-        for member in vars(module).values():
-            if not isinstance(member, Rail) or isinstance(member, type):
+        for name, member in vars(module).items():
+            if not _is_rail(member, name, module):
                 continue
             if found.setdefault(member.name, member) is not member:
                 raise ConfigurationError(
                     f"{module.__name__}: there is a guardrail {member.name!r} already; rename one"
                 )
     return found
+
+
+def _is_rail(member: object, name: str, module: ModuleType) -> TypeGuard[Rail]:
+    """Look at it, which may run code of its own: a proxy of a request says that there is none."""
+    try:
+        return isinstance(member, Rail) and not isinstance(member, type)
+    except Exception as error:
+        raise ConfigurationError(
+            f"{module.__name__}: its name {name!r} cannot be looked at: {type(error).__name__}:"
+            f" {error}"
+        ) from error
