@@ -90,10 +90,6 @@ def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> Non
             "parameter 'x' is annotated",
         ),
         (
-            "class Proxy:\n    def __getattr__(self, name):\n        1 / 0\nproxy = Proxy()\n",
-            "tools.py cannot be loaded at line 3: its name 'proxy': ZeroDivisionError",
-        ),
-        (
             "class Panic(BaseException):\n    pass\nraise Panic('below')\n",
             "at line 3: milepost_tools_",
         ),
@@ -110,6 +106,14 @@ def test_a_broken_file_is_a_configuration_error_in_words(
 
     assert words in str(broken.value)
     assert spec in str(broken.value)
+
+
+def test_what_will_not_be_looked_at_is_no_tool(tmp_path: Path) -> None:
+    proxy = "class Proxy:\n    def __getattr__(self, name):\n        1 / 0\nrequest = Proxy()\n"
+
+    [found] = load(write(tmp_path / "tools.py", proxy + MAIL))
+
+    assert found.description == "Mail."
 
 
 def test_who_interrupts_a_file_that_loads_ends_the_process(tmp_path: Path) -> None:

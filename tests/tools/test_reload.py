@@ -85,7 +85,6 @@ def test_files_come_to_a_folder_and_go(folder: Path) -> None:
         "raise SystemExit(3)\n",
         ADD.format(name="own", words="Take a name."),
         "from milepost.tools import tool\n@tool\ndef add(x: print):\n    'F.'\n",
-        "class Proxy:\n    def __getattr__(self, name):\n        1 / 0\nproxy = Proxy()\n",
         "class Panic(BaseException):\n    pass\nraise Panic('below')\n",
     ],
 )
@@ -213,7 +212,4 @@ def test_what_is_broken_from_the_start_is_a_configuration_error(folder: Path) ->
         ReloadedTools([str(folder)]).load()
     (folder / "again.py").write_text("x = ")
     with pytest.raises(ConfigurationError, match="SyntaxError"):
-        ReloadedTools([str(folder)]).load()
-    (folder / "again.py").write_text("class Proxy:\n    __class__ = property(hex)\nit = Proxy()\n")
-    with pytest.raises(ConfigurationError, match="its name 'it': TypeError"):
         ReloadedTools([str(folder)]).load()

@@ -116,24 +116,22 @@ def _module_name(path: Path) -> str:
 
 
 def _tools_in(module: ModuleType) -> list[Tool]:
-    found = [_tool_in(module, name, member) for name, member in vars(module).items()]
+    found = (_tool_in(member) for member in vars(module).values())
     return [tool for tool in found if tool is not None]
 
 
-def _tool_in(module: ModuleType, name: str, member: Any) -> Tool | None:
+def _tool_in(member: Any) -> Tool | None:
     """Return the tool that a name stands for, None if it is none.
 
-    Whoever looks at it may run code of its own: a proxy of a request says that there is none.
+    What will not even be looked at, such as a web framework's proxy of its request, is none.
     """
     try:
         if isinstance(member, Tool):
             return member
-        return tool_of(member) if is_tool(member) else None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        place = getattr(module, "__file__", None) or module.__name__
-        raise _broken(place, error, f": its name {name!r}") from error
+        is_decorated = is_tool(member)
+    except Exception:
+        return None
+    return tool_of(member) if is_decorated else None
 
 
 def _distinct(tools: Iterable[Tool]) -> list[Tool]:
@@ -141,7 +139,7 @@ def _distinct(tools: Iterable[Tool]) -> list[Tool]:
     return [*dict.fromkeys(tools)]
 
 
-def _broken(spec: str, error: BaseException, what: str = "") -> ConfigurationError:
+def _broken(spec: str, error: BaseException) -> ConfigurationError:
     words = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     frames = traceback.extract_tb(error.__traceback__)
     line = getattr(error, "lineno", None) or next(
@@ -149,4 +147,4 @@ def _broken(spec: str, error: BaseException, what: str = "") -> ConfigurationErr
         None,
     )
     where = f" at line {line}" if line else ""
-    return ConfigurationError(f"{spec} cannot be loaded{where}{what}: {words}")
+    return ConfigurationError(f"{spec} cannot be loaded{where}: {words}")
