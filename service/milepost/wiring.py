@@ -266,7 +266,7 @@ def _means(settings: Settings, ports: Ports, equipment: _Equipment, lease: Lease
         drain_s=settings.drain_s,
         content=settings.capture_content,
         tools_of=equipment.toolsets.of,
-        permissions_of=equipment.permissions.of,
+        permissions_of=ports.store.outlasting(equipment.permissions.of),
         results=ResultCache(equipment.cache),
         budgets=equipment.budgets,
         chains=equipment.models.chains,

@@ -18,10 +18,13 @@ from milepost.core.events import (
 from milepost.core.policy import NOTHING_STANDS, Policy, Rate, Rule
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.definitions import encode_definition
+from milepost.runtime.means import Means
 from milepost.runtime.policy_spec import show_policy
 from milepost.runtime.stored_rates import StoredRates
+from milepost.runtime.tenant_permissions import TenantPermissions
 from milepost.runtime.tenant_policies import FRESH_MS, TenantPolicies
 from milepost.store import agents, grants, policies, queue, runs
+from milepost.store import permissions as tool_permissions
 from milepost.store.grants import GrantFilter, GrantRow
 from milepost.store.policies import TENANT as WHOLE_TENANT
 from milepost.store.records import Claim, Page, RunFilter
@@ -45,6 +48,18 @@ async def grant(shop: Workshop, session_id: str, *, digest: str | None, ttl_ms: 
         shop.new_id("gra"), TENANT, session_id, "pay", digest, "apr_1", "ann", now, now + ttl_ms
     )
     await shop.store.write(grants.add(row))
+
+
+async def permit(shop: Workshop, permissions: Mapping[str, list[str]]) -> None:
+    """Narrow to whom tools are permitted, as another process does."""
+    before = await shop.store.read(tool_permissions.get(TENANT))
+    said = orjson.dumps(permissions).decode()
+    await shop.store.write(tool_permissions.replace(before, said, shop.clock()))
+
+
+def permitting(shop: Workshop, means: Means) -> Means:
+    """Return the means, with the tenant's own map of permissions."""
+    return replace(means, permissions_of=TenantPermissions(shop.store, clock=shop.clock).of)
 
 
 async def test_a_tenants_rules_hold_for_every_agent(shop: Workshop) -> None:
@@ -109,6 +124,68 @@ async def test_a_yes_that_comes_while_the_run_goes_on_is_judged_by_rules_that_ca
 
     [denied] = of(await shop.log(run.id), ToolCallDenied)
     assert denied.reason == "tenant's policy: deny pay"
+
+
+async def test_a_yes_that_comes_while_the_run_goes_on_opens_nothing_that_is_not_permitted_any_more(
+    shop: Workshop,
+) -> None:
+    go = asyncio.Event()
+
+    @tool(effect="read")
+    async def hold() -> str:
+        """Keep the run from waiting."""
+        await go.wait()
+        return "held"
+
+    agent = shop.agent(pay, hold, policy=Policy(ask=("pay",), allow=("*",)))
+    run = await shop.queue()
+    model = Scripted([calling(("pay", {"cents": 5}), ("hold", {})), saying("No.")])
+    means = permitting(shop, shop.means(model, pay, hold))
+    driven = await shop.driving(await shop.claim(), agent, means)
+    async with in_background(driven):
+        await shop.seen(run.id, "approval.requested")
+        [asked] = await shop.pending()
+
+        await permit(shop, {"pay": ["ann"]})
+        await shop.decide(asked)
+        go.set()
+
+    [denied] = of(await shop.log(run.id), ToolCallDenied)
+    assert denied.by == "permission"
+
+
+async def test_what_is_known_of_permissions_is_looked_at_anew_behind_a_yes(shop: Workshop) -> None:
+    """What this process knows may be of before the map was narrowed in another one."""
+    agent = shop.agent(pay, policy=ASK)
+    run = await shop.queue()
+    means = permitting(shop, shop.means([PAY_5, saying("No.")], pay))
+    await asyncio.wait_for((await shop.driving(await shop.claim(), agent, means)).run(), TIMEOUT_S)
+    [asked] = await shop.pending()
+
+    await permit(shop, {"pay": []})
+    await shop.decide(asked)
+    await asyncio.wait_for((await shop.driving(await shop.claim(), agent, means)).run(), TIMEOUT_S)
+
+    [denied] = of(await shop.log(run.id), ToolCallDenied)
+    assert denied.by == "permission"
+
+
+async def test_a_call_of_a_later_step_is_judged_by_permissions_of_then(shop: Workshop) -> None:
+    @tool(effect="read")
+    async def narrow() -> str:
+        """Have an administrator take a permission back, as long ago as it takes to be heard."""
+        await permit(shop, {"pay": []})
+        shop.clock.ahead_ms += FRESH_MS
+        return "narrowed"
+
+    agent = shop.agent(pay, narrow)
+    run = await shop.queue()
+    model = Scripted([calling(("narrow", {})), PAY_5, saying("No.")])
+    means = permitting(shop, shop.means(model, pay, narrow))
+    await asyncio.wait_for((await shop.driving(await shop.claim(), agent, means)).run(), TIMEOUT_S)
+
+    [denied] = of(await shop.log(run.id), ToolCallDenied)
+    assert denied.by == "permission"
 
 
 async def test_whoever_takes_a_run_over_judges_its_calls_by_rules_that_came_elsewhere(

@@ -269,17 +269,21 @@ class Drive:
 
         What a person has said yes to, maybe days ago, is judged by those of this very moment.
         """
-        find, claim = self._means.standing_of, self._journal.claim
+        means, claim = self._means, self._journal.claim
         events = [stamped.event for stamped in happened]
-        if find is None or not (
-            self._journal.state.calls or any(isinstance(e, ToolCallRequested) for e in events)
-        ):
+        if not (self._journal.state.calls or any(isinstance(e, ToolCallRequested) for e in events)):
             return
         decided = any(isinstance(event, ApprovalDecided) for event in events)
         fresh, self._resumed = self._resumed or decided, False
-        standing = await find(claim.tenant, claim.session_id, fresh=fresh)
-        if standing is not self._standing:
-            self._standing = standing
+        standing, permits = self._standing, self._permits
+        if means.permissions_of is not None:
+            narrowed = await means.permissions_of(claim.tenant, fresh=fresh)
+            if narrowed != permits.narrowed:
+                permits = replace(permits, narrowed=narrowed)
+        if means.standing_of is not None:
+            standing = await means.standing_of(claim.tenant, claim.session_id, fresh=fresh)
+        if standing is not self._standing or permits is not self._permits:
+            self._standing, self._permits = standing, permits
             self._judge_by_present_rules()
 
     async def _read_inbox(self, happened: list[Stamped]) -> None:

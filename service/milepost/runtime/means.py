@@ -37,6 +37,13 @@ class StandingOf(Protocol):
         """Return the rules of a tenant and of a session; `fresh` ones are as they are just now."""
 
 
+class PermissionsOf(Protocol):
+    """What finds to whom a tenant permits which tools."""
+
+    async def __call__(self, tenant: str, /, *, fresh: bool = False) -> Listed:
+        """Return the tenant's map; a `fresh` one is as it is just now."""
+
+
 class Lease(Protocol):
     """What says whether this process may still act in the world."""
 
@@ -86,7 +93,7 @@ class Means:
     stop_s: float = 4.0  # More than the invoker needs, and less than a cancellation's grace.
     content: bool = False
     tools_of: Callable[[str], Awaitable[Registry]] | None = None
-    permissions_of: Callable[[str], Awaitable[Listed]] | None = None
+    permissions_of: PermissionsOf | None = None
     results: ResultCache | None = None
     budgets: Budgets | None = None
     stop_condition: StopCondition | None = None

@@ -18,9 +18,9 @@ class TenantPermissions:
         self._store = store
         self._maps: Recent[str, Listed] = Recent(self._read, clock=clock, fresh_ms=FRESH_MS)
 
-    async def of(self, tenant: str) -> Listed:
-        """Return the tenant's map."""
-        return await self._maps.of(tenant)
+    async def of(self, tenant: str, /, *, fresh: bool = False) -> Listed:
+        """Return the tenant's map; a `fresh` one is as it is just now."""
+        return await (self._maps.anew(tenant) if fresh else self._maps.of(tenant))
 
     def forget(self, tenant: str) -> None:
         """Look anew at what the tenant says."""
