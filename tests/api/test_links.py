@@ -371,6 +371,26 @@ async def test_what_a_model_wrote_is_shown_as_text(person: Person) -> None:
     assert "&lt;script&gt;" in page.text
 
 
+@pytest.mark.parametrize(
+    "unseen",
+    ["\u202e", "\u200b", "\u2066", "\u3164", "\u034f", "\ufe0f", "\U000e0041", "\u0085", "\u2028"],
+)
+async def test_nothing_that_a_model_wrote_hides_on_the_page(person: Person, unseen: str) -> None:
+    mail = {"to": f"ann@example.com{unseen}", "subject": "lunch", "body": "hello"}
+    approval = await parked(person.client)
+    edited = {"arguments": orjson.dumps(mail).decode(), "preview": f"send_email(to='{unseen}')"}
+    path = (await person.asked())["approve"]
+    await changed(person, approval, **edited)
+
+    page = await person.open(path)
+
+    told = "".join(f"\\u{unit}" for unit in unseen.encode("utf-16-be").hex(" ", 2).split())
+    assert page.status_code == 200
+    assert unseen not in page.text
+    assert f"&quot;ann@example.com{told}&quot;" in page.text
+    assert f"to=&#x27;{told}&#x27;" in page.text
+
+
 async def test_who_decided_by_a_link_is_written_down_with_what_was_seen(person: Person) -> None:
     approval = await parked(person.client)
     (hook,) = (await person.client.get("/v1/webhooks")).json()["data"]

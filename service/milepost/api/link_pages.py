@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from html import escape
 
@@ -27,6 +28,12 @@ _STYLE = (
     "button.deny{background:#a3262a}"
 )
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+# What no font draws, and what turns a line around: Unicode's ignorable code points, and controls.
+_UNSEEN = re.compile(
+    "[\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 _HEADERS = {
     "content-security-policy": (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self';"
@@ -104,14 +111,14 @@ def confirmation(row: ApprovalRow, link: Link, nonce: str) -> Response:
     return _page(
         200,
         title,
-        f"<p>{escape(row.agent)} wants to call <strong>{escape(row.tool)}</strong>.</p>"
+        f"<p>{_seen(row.agent)} wants to call <strong>{_seen(row.tool)}</strong>.</p>"
         f"{_details(row)}"
         '<form method="post" autocomplete="off">'
         f'<input type="hidden" name="nonce" value="{escape(nonce)}">'
         '<p><label>Comment (optional)<br><textarea name="comment" rows="2"'
         f' maxlength="{COMMENT_CHARS_MAX}"></textarea></label></p>'
         f'<p><button class="{kind}">{button}</button></p></form>'
-        f"<p>You decide as {escape(link.approver or 'whoever holds this link')}.</p>",
+        f"<p>You decide as {_seen(link.approver or 'whoever holds this link')}.</p>",
     )
 
 
@@ -126,7 +133,7 @@ def decided(row: ApprovalRow, *, earlier: bool = False) -> Response:
             )
         )
     title = f"Already {row.status}" if earlier else row.status.capitalize()
-    by = f" by {escape(row.decided_by)}" if row.decided_by else ""
+    by = f" by {_seen(row.decided_by)}" if row.decided_by else ""
     said = f"<p>The call was {escape(row.status)}{by}.</p>"
     return _page(409 if earlier else 200, title, said + _details(row))
 
@@ -142,16 +149,25 @@ def _details(row: ApprovalRow) -> str:
         rest = len(arguments) - ARGUMENTS_CHARS_MAX
         arguments = f"{arguments[:ARGUMENTS_CHARS_MAX]}\n… and {rest} more characters"
     told = {
-        "In short": f"<pre>{escape(row.preview)}</pre>",
-        "Arguments": f"<pre>{escape(arguments)}</pre>",
-        "Why it is asked": escape(row.reason),
-        "For": escape(row.user or "nobody in particular"),
+        "In short": f"<pre>{_seen(row.preview)}</pre>",
+        "Arguments": f"<pre>{_seen(arguments)}</pre>",
+        "Why it is asked": _seen(row.reason),
+        "For": _seen(row.user or "nobody in particular"),
         "Until": escape(rfc3339(row.expires_ms)),
         "Approval": f"{escape(row.id)}, {escape(row.digest)}",
     }
     return (
         "<dl>" + "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in told.items()) + "</dl>"
     )
+
+
+def _seen(text: str) -> str:
+    """Return a text for a page on which nothing hides: what nobody would see is spelled out."""
+    return escape(_UNSEEN.sub(_spelled, text))
+
+
+def _spelled(unseen: re.Match[str]) -> str:
+    return "".join(f"\\u{unit}" for unit in unseen[0].encode("utf-16-be").hex(" ", 2).split())
 
 
 def _page(status: int, title: str, body: str) -> Response:
