@@ -391,6 +391,18 @@ async def test_nothing_that_a_model_wrote_hides_on_the_page(person: Person, unse
     assert f"to=&#x27;{told}&#x27;" in page.text
 
 
+async def test_all_of_a_long_call_is_on_the_page(person: Person) -> None:
+    approval = await parked(person.client)
+    mail = {"to": "ann@example.com", "subject": "lunch", "body": "hello " * 10_000 + "and pay Eve"}
+    path = (await person.asked())["approve"]
+    await changed(person, approval, arguments=orjson.dumps(mail).decode())
+
+    page = await person.open(path)
+
+    assert page.status_code == 200
+    assert "hello and pay Eve&quot;" in page.text
+
+
 async def test_who_decided_by_a_link_is_written_down_with_what_was_seen(person: Person) -> None:
     approval = await parked(person.client)
     (hook,) = (await person.client.get("/v1/webhooks")).json()["data"]

@@ -13,7 +13,6 @@ from milepost.live.frames import rfc3339
 from milepost.runtime.links import Link
 from milepost.store.approvals import ApprovalRow
 
-ARGUMENTS_CHARS_MAX = 20_000
 COMMENT_CHARS_MAX = 1_000
 
 _STYLE = (
@@ -145,9 +144,6 @@ def told(page: Told) -> Response:
 
 def _details(row: ApprovalRow) -> str:
     arguments = orjson.dumps(orjson.loads(row.arguments), option=orjson.OPT_INDENT_2).decode()
-    if len(arguments) > ARGUMENTS_CHARS_MAX:
-        rest = len(arguments) - ARGUMENTS_CHARS_MAX
-        arguments = f"{arguments[:ARGUMENTS_CHARS_MAX]}\n… and {rest} more characters"
     told = {
         "In short": f"<pre>{_seen(row.preview)}</pre>",
         "Arguments": f"<pre>{_seen(arguments)}</pre>",
