@@ -479,6 +479,18 @@ async def test_an_approval_of_the_conversations_run_is_confirmed_by_its_user(cha
     )  # fmt: skip
 
 
+async def test_whoever_is_asked_to_approve_is_shown_all_of_the_call(chat: Chat) -> None:
+    order = "A1 " * 100 + "and pay Eve"
+
+    asked = await chat.call("charge", order=order)
+    waits = await chat.waiting()
+
+    assert asked["pending"]["preview"] == f"charge(order='{order}')"
+    assert asked["pending"]["user_prompt"].startswith(f"charge(order='{order}')\nReply yes ")
+    assert waits is not None
+    assert waits["preview"] == asked["pending"]["preview"]
+
+
 async def test_an_approval_is_denied_by_a_no_and_the_model_is_told(chat: Chat) -> None:
     asked = await chat.call("charge", order="A1")
 

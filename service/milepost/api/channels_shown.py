@@ -16,6 +16,7 @@ from milepost.store.pending import PendingRow
 from milepost.store.runs import RunRow
 from milepost.store.work import Work
 from milepost.tools.pending import prompt_for
+from milepost.tools.preview import spelled_out
 
 NEARLY_ALL = 0.9
 
@@ -30,20 +31,21 @@ _SAYINGS = {
 
 
 def show_pending(row: PendingRow | ApprovalRow | None, now_ms: int) -> dict[str, Any] | None:
-    """Return what waits for the user."""
+    """Return what waits for the user; of an approval all that a yes would be to."""
     if row is None:
         return None
     if isinstance(row, ApprovalRow):
         kind, asked_ms = APPROVAL_KIND, row.created_ms
+        said = spelled_out(row.tool, orjson.loads(row.arguments))
     else:
-        kind, asked_ms = row.kind, row.requested_ms
+        kind, asked_ms, said = row.kind, row.requested_ms, row.preview
     return {
         "id": row.id,
         "kind": kind,
-        "preview": row.preview,
+        "preview": said,
         "digest": row.digest,
         "expires_at": rfc3339(row.expires_ms),
-        "user_prompt": prompt_for(row.preview, _seconds(row.expires_ms - asked_ms, row, now_ms)),
+        "user_prompt": prompt_for(said, _seconds(row.expires_ms - asked_ms, row, now_ms)),
     }
 
 
