@@ -19,10 +19,11 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from milepost.client import ChannelAnswer, Milepost
+from milepost.client import ChannelAnswer, Milepost, PendingAction
 
 BUTTONS = {"confirm": "Yes", "cancel": "No"}
 TOLD_S_MAX = 20.0
+BODY_CHARS_MAX = 1_024
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,9 @@ class Bridge:
 
     async def answer(self, message: Incoming) -> ChannelAnswer:
         """Return what the message did. A message that comes again does nothing, and is answered."""
-        # A button says which action it belongs to, so that an old one cannot confirm a new action.
-        intent, _, expected_id = (message.button or "").partition(":")
+        # A button says under what it stood, so that an old one cannot confirm anything new.
+        intent, _, under = (message.button or "").partition(":")
+        expected_id, _, expected_digest = under.partition(":")
         return await self._milepost.channels.send(
             self._channel,
             message.sender,
@@ -55,6 +57,7 @@ class Bridge:
             text=message.text,
             intent=intent or None,
             expected_id=expected_id or None,
+            expected_digest=expected_digest or None,
             agent=self._agent,
         )
 
@@ -67,6 +70,11 @@ def words_of(answer: ChannelAnswer) -> str:
     return "\n\n".join(said) or "I am still at it."
 
 
+def named(intent: str, pending: PendingAction) -> str:
+    """Return what a button is called under what waits: what it means, and to what."""
+    return f"{intent}:{pending.id}:{pending.digest}"
+
+
 # --- The terminal ---
 
 
@@ -76,7 +84,7 @@ async def talk(bridge: Bridge) -> None:
     async for line in lines():
         button = {"/yes": "confirm", "/no": "cancel"}.get(line)
         if button and answer and answer.pending:
-            button = f"{button}:{answer.pending.id}"
+            button = named(button, answer.pending)
         text = None if button else line
         answer = await bridge.answer(Incoming(uuid.uuid4().hex, sender, text, button))
         print(words_of(answer), flush=True)
@@ -143,12 +151,15 @@ def messages_in(webhook: dict[str, Any]) -> Iterator[Incoming]:
 
 
 def shown(recipient: str, answer: ChannelAnswer) -> dict[str, Any]:
-    """Return the message to send: with two buttons while something waits for the user."""
+    """Return the message to send: with two buttons while something waits for the user.
+
+    What is too long to stand above buttons is answered in words.
+    """
     message: dict[str, Any] = {"messaging_product": "whatsapp", "to": recipient}
-    if answer.pending is None:
+    if answer.pending is None or len(words_of(answer)) > BODY_CHARS_MAX:
         return message | {"type": "text", "text": {"body": words_of(answer)}}
     buttons = [
-        {"type": "reply", "reply": {"id": f"{intent}:{answer.pending.id}", "title": title}}
+        {"type": "reply", "reply": {"id": named(intent, answer.pending), "title": title}}
         for intent, title in BUTTONS.items()
     ]
     body, action = {"text": words_of(answer)}, {"buttons": buttons}

@@ -684,6 +684,26 @@ async def test_dc14_an_approval_that_was_edited_is_shown_anew_before_a_yes_count
     assert (fresh["outcome"], chat.done) == ("confirmed", ["charged B2"])
 
 
+async def test_dc14_a_button_under_the_call_as_it_was_is_no_yes_to_what_it_was_edited_to(
+    chat: Chat,
+) -> None:
+    """Also not when it is pressed twice, of which the first has the edited call shown."""
+    await made(chat.client, "/v1/agents", asking(required=2))
+    shown = await chat.say('call charge {"order": "A1"}', agent="strict")
+    approval_id, digest = shown["pending"]["id"], shown["pending"]["digest"]
+    edit = {"decision": "approve", "digest": digest, "arguments": {"order": "B2"}}
+    await made(chat.client, f"/v1/approvals/{approval_id}/decision", edit)
+    old = {"expected_id": approval_id, "expected_digest": digest}
+
+    pressed = await chat.press("confirm", **old)
+    again = await chat.press("confirm", **old)
+    new = await chat.press("confirm", **{**old, "expected_digest": again["pending"]["digest"]})
+
+    assert (pressed["outcome"], again["outcome"]) == ("digest_mismatch", "digest_mismatch")
+    assert again["pending"]["preview"] == "charge(order='B2')"
+    assert (new["outcome"], chat.done) == ("confirmed", ["charged B2"])
+
+
 async def test_one_of_several_votes_at_a_chat_is_written_down_as_one(chat: Chat) -> None:
     await made(chat.client, "/v1/agents", asking(required=2))
     shown = await chat.say('call charge {"order": "A1"}', agent="strict")

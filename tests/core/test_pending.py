@@ -100,6 +100,17 @@ def test_dc14_what_has_changed_is_not_confirmed_and_may_be_cancelled() -> None:
     assert moved(Said("no"), changed) == "cancel"
 
 
+@pytest.mark.parametrize("said", [Said("yes"), Said(intent="confirm")])
+@pytest.mark.parametrize("shown", [None, Shown("pnd_1", "sha256:1"), Shown("pnd_0", "sha256:0")])
+def test_dc14_a_yes_that_says_to_what_arguments_is_one_to_no_others(
+    said: Said, shown: Shown | None
+) -> None:
+    named = replace(said, expected_id="pnd_1")
+
+    assert moved(replace(named, expected_digest="sha256:2"), OFFER, shown) == "digest_mismatch"
+    assert moved(replace(named, expected_digest="sha256:1"), OFFER, shown) == "confirm"
+
+
 def test_only_a_plain_true_of_a_parser_is_a_yes() -> None:
     class Eager:
         version = "eager"

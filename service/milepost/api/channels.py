@@ -65,6 +65,7 @@ class ChannelMessage(Body):
     agent: AgentName | None = None
     expected_kind: Annotated[str, Field(min_length=1, max_length=KIND_CHARS_MAX)] | None = None
     expected_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    expected_digest: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     metadata: Metadata = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -76,12 +77,16 @@ class ChannelMessage(Body):
     @property
     def said(self) -> Said:
         """What its user says by it."""
-        return Said(self.text, self.intent, self.expected_kind, self.expected_id)
+        return Said(
+            self.text, self.intent, self.expected_kind, self.expected_id, self.expected_digest
+        )
 
     @property
     def hash(self) -> str:
         """What tells a second delivery from another message."""
         said = [self.text, self.intent, self.expected_kind, self.expected_id]
+        if self.expected_digest is not None:  # Without one it is told as it always was.
+            said.append(self.expected_digest)
         return hashlib.sha256(orjson.dumps(said)).hexdigest()
 
 

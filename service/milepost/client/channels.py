@@ -45,6 +45,7 @@ class MessageOptions(TypedDict, total=False):
     agent: str | None
     expected_kind: str | None
     expected_id: str | None
+    expected_digest: str | None
     metadata: Mapping[str, str] | None
 
 

@@ -33,6 +33,7 @@ class Said:
     intent: str | None = None
     expected_kind: str | None = None
     expected_id: str | None = None
+    expected_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,11 @@ def move(said: Said, meaning: Meaning, offer: Offer | None, shown: Shown | None)
         return "cancel"
     if said.expected_id is None and (shown is None or shown.id != offer.id):
         return "kind_mismatch" if shown is None else "expired"
-    return "digest_mismatch" if _is_changed(offer, shown) else "confirm"
+    return "digest_mismatch" if _is_changed(said, offer, shown) else "confirm"
 
 
-def _is_changed(offer: Offer, shown: Shown | None) -> bool:
-    if not offer.intact:
+def _is_changed(said: Said, offer: Offer, shown: Shown | None) -> bool:
+    if not offer.intact or said.expected_digest not in {None, offer.digest}:
         return True
     return shown is not None and shown.id == offer.id and shown.digest != offer.digest
 
