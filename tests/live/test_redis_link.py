@@ -647,6 +647,24 @@ async def test_a_piece_that_could_not_be_sent_leaves_no_hole_in_what_is_kept(
         assert ear.read() == "Grüße, 👩‍🚀 and all"
 
 
+async def test_a_connection_that_redis_has_closed_loses_nothing_that_is_said_on_it(
+    redis: Redis, here: Process, there: Process
+) -> None:
+    """Redis may hang up on who has said nothing for long, and never does on who listens."""
+    pool = here.link._redis.connection_pool
+    async with there.following() as ear:
+        await flushed(here, ear, 1)
+        async with asyncio.timeout(TIMEOUT_S):
+            while pool._in_use_connections:  # noqa: ASYNC110 - an answer rings no bell
+                await asyncio.sleep(0)
+            [kept] = pool._available_connections
+            await redis.client_kill_filter(_id=str(await here.link._redis.client_id()))
+            while not await kept.can_read():  # noqa: ASYNC110 - nor does a hang-up
+                await asyncio.sleep(0)
+
+        await flushed(here, ear, 2)
+
+
 async def test_a_text_goes_on_for_who_listened_through_an_outage(
     redis_url: str, run_id: str, here: Process
 ) -> None:

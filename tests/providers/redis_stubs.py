@@ -58,16 +58,18 @@ async def deaf_server() -> AsyncIterator[str]:
 
 
 class Relay:
-    """Passes on what is said to a Redis, and what that answers, unless it `holds` the answers.
+    """Passes on what is `said` to a Redis, and what that answers, unless it `holds` the answers.
 
-    `held` is set once there is one, so that what was asked for has been done by then.
+    `held` is set once there is one, so that what was asked for has been done by then. While it
+    `doubles`, each answer comes twice.
     """
 
     def __init__(self, redis_url: str) -> None:
         parts = urlsplit(redis_url)
         self._host, self._port = parts.hostname, parts.port
         self.url = ""
-        self.holds = False
+        self.said = b""
+        self.holds = self.doubles = False
         self.held = asyncio.Event()
         self._talks: set[asyncio.Task[None]] = set()
 
@@ -86,21 +88,21 @@ class Relay:
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Stand between one client and the server, until either of them goes."""
         from_redis, to_redis = await asyncio.open_connection(self._host, self._port)
-        asking = asyncio.create_task(_pass_on(reader, to_redis))
+        asking = asyncio.create_task(self._pass_on(reader, to_redis))
         while answer := await from_redis.read(65_536):
             if self.holds:
                 self.held.set()
             else:
-                writer.write(answer)
+                writer.write(answer * (1 + self.doubles))
         await asking
         writer.close()
 
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while said := await reader.read(65_536):
-            writer.write(said)
-    writer.close()
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while said := await reader.read(65_536):
+                self.said += said
+                writer.write(said)
+        writer.close()
 
 
 @asynccontextmanager

@@ -228,6 +228,39 @@ async def test_a_cancellation_is_never_lost_in_the_middle_of_a_command(
             await looking
 
 
+async def test_a_connection_that_redis_has_closed_is_made_anew(
+    redis_url: str, redis: Redis, key: str
+) -> None:
+    """Redis hangs up on who is idle, and on everybody when it is started anew."""
+    async with patient_client(redis_url) as idle:
+        cache = RedisCache(idle, within_s=PATIENT_S)
+        await cache.set(key, b"value", 60.0)
+        [kept] = idle.connection_pool._available_connections
+
+        await redis.client_kill_filter(_id=str(await idle.client_id()))
+        async with asyncio.timeout(PATIENT_S):
+            while not await kept.can_read():  # noqa: ASYNC110 - a hang-up rings no bell
+                await asyncio.sleep(0)
+
+        assert await cache.get(key) == b"value"
+        assert (await cache.stats()).failures == 0
+
+
+async def test_an_answer_that_nobody_asked_for_is_nobodys(redis_url: str, key: str) -> None:
+    """Else each caller would be given what the one before had asked for, from then on."""
+    async with relaying(redis_url) as relay, patient_client(relay.url) as relayed:
+        cache = RedisCache(relayed, within_s=PATIENT_S)
+        await cache.set(f"{key}:one", b"one", 60.0)
+        await cache.set(f"{key}:other", b"other", 60.0)
+
+        relay.doubles = True
+        one = await cache.get(f"{key}:one")
+        relay.doubles = False
+        other = await cache.get(f"{key}:other")
+
+    assert (one, other) == (b"one", b"other")
+
+
 @pytest.mark.parametrize("said", [b"-MOVED\r\n", b">0\r\n", b"@\xff\r\n"])
 async def test_answers_that_no_redis_gives_are_misses(key: str, said: bytes) -> None:
     """The library that reads them raises what comes to it."""

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.maint_notifications import MaintNotificationsConfig
 
 from milepost.live.hub import LINK_BELL, Hub, LiveText
 from milepost.live.text_buffers import KINDS, TextBuffers
@@ -330,11 +331,14 @@ def _connect(url: str) -> Any:
     """Return a client that tries nothing twice: its user knows when Redis is away, and waits.
 
     How long an answer may take is for its user to say, too: the client's own bound would lose a
-    cancellation that comes in its midst, as `asyncio.wait_for` does before Python 3.12.
+    cancellation that comes in its midst, as `asyncio.wait_for` does before Python 3.12. Of
+    maintenance it hears nothing: who listens for that is also given connections that have been
+    closed, and what is said on one of those is lost.
     """
     return Redis.from_url(
         url,
         socket_timeout=None,
         socket_connect_timeout=CONNECT_S_MAX,
         retry=Retry(NoBackoff(), 0),
+        maint_notifications_config=MaintNotificationsConfig(enabled=False),
     )

@@ -11,6 +11,7 @@ from typing import Any
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
 
 from milepost.providers.cache import CacheStats
 from milepost.providers.redis_asking import OPERATION_S_MAX, Asking, unheard
@@ -47,6 +48,9 @@ def connect(url: str, *, within_s: float = OPERATION_S_MAX) -> Redis:
     Whoever waits longer than `within_s` for a connection gets an error. How long an answer may take
     is for `Asking` to say: the client's own bound would cost a task for each command, and lose a
     cancellation that comes in its midst, as `asyncio.wait_for` does before Python 3.12.
+
+    Of maintenance it hears nothing: who listens for that is also given connections that have been
+    closed, and those on which an answer is left over.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -56,6 +60,7 @@ def connect(url: str, *, within_s: float = OPERATION_S_MAX) -> Redis:
         socket_connect_timeout=within_s,
         retry=Retry(NoBackoff(), 0),
         legacy_responses=False,
+        maint_notifications_config=MaintNotificationsConfig(enabled=False),
     )
     return Redis.from_pool(pool)
 
