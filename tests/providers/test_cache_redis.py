@@ -261,6 +261,17 @@ async def test_an_answer_that_nobody_asked_for_is_nobodys(redis_url: str, key: s
     assert (one, other) == (b"one", b"other")
 
 
+async def test_a_new_connection_asks_for_nothing_that_a_far_redis_has_no_time_for(
+    redis_url: str, key: str
+) -> None:
+    """Each of its round trips is part of the time within which the first answer has to come."""
+    async with relaying(redis_url) as relay, patient_client(relay.url) as relayed:
+        await RedisCache(relayed, within_s=PATIENT_S).get(key)
+
+    said = [word for word in relay.said.split(b"\r\n") if word.isalpha()]
+    assert said == [b"HELLO", b"GET"]
+
+
 @pytest.mark.parametrize("said", [b"-MOVED\r\n", b">0\r\n", b"@\xff\r\n"])
 async def test_answers_that_no_redis_gives_are_misses(key: str, said: bytes) -> None:
     """The library that reads them raises what comes to it."""

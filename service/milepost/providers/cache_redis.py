@@ -50,7 +50,8 @@ def connect(url: str, *, within_s: float = OPERATION_S_MAX) -> Redis:
     cancellation that comes in its midst, as `asyncio.wait_for` does before Python 3.12.
 
     Of maintenance it hears nothing: who listens for that is also given connections that have been
-    closed, and those on which an answer is left over.
+    closed, and those on which an answer is left over. Nor does a new connection tell who it is:
+    each of its round trips is part of the time that the first answer has.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -61,6 +62,7 @@ def connect(url: str, *, within_s: float = OPERATION_S_MAX) -> Redis:
         retry=Retry(NoBackoff(), 0),
         legacy_responses=False,
         maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        driver_info=None,
     )
     return Redis.from_pool(pool)
 
