@@ -57,6 +57,24 @@ async def deaf_server() -> AsyncIterator[str]:
         closing.set()
 
 
+@asynccontextmanager
+async def scripted_server(*answers: bytes) -> AsyncIterator[str]:
+    """Give the address of a server that greets, and then answers so; the last for ever.
+
+    It is asked for one thing after the other, and does not read for what.
+    """
+    left = [b"+OK\r\n", *answers]
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(left.pop(0) if len(left) > 1 else left[0])
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+
+
 class Relay:
     """Passes on what is `said` to a Redis, and what that answers, unless it `holds` the answers.
 

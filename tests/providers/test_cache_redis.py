@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
+from milepost.providers.cache import CacheStats
 from milepost.providers.cache_redis import (
     LOCK_PREFIX,
     OWNER_PREFIX,
@@ -15,7 +16,7 @@ from milepost.providers.cache_redis import (
     connect,
 )
 from milepost.providers.redis_asking import OPERATION_S_MAX, REST_S
-from tests.providers.redis_stubs import PATIENT_S, patient_client, relaying
+from tests.providers.redis_stubs import PATIENT_S, patient_client, relaying, scripted_server
 
 
 class Clock:
@@ -296,3 +297,30 @@ async def test_answers_that_no_redis_gives_are_misses(key: str, said: bytes) -> 
 
     assert len(told) == 1
     assert (await cache.stats()).failures == 3
+
+
+@pytest.mark.parametrize("said", [b":7\r\n", b"*0\r\n", b"%0\r\n"])
+async def test_a_value_of_a_kind_that_is_never_kept_is_a_miss(key: str, said: bytes) -> None:
+    async with scripted_server(said) as url, patient_client(url) as redis:
+        cache = RedisCache(redis, within_s=PATIENT_S)
+
+        assert await cache.get(key) is None
+        assert await cache.stats() == CacheStats(hits=0, misses=1, failures=1)
+
+
+PAGE = b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\nkey\r\n"
+
+
+@pytest.mark.parametrize("said", [[b"+OK\r\n"], [b"*2\r\n:0\r\n:1\r\n"], [PAGE, b"_\r\n"]])
+async def test_clearing_ends_with_an_answer_of_another_kind(key: str, said: list[bytes]) -> None:
+    async with scripted_server(*said) as url, patient_client(url) as redis:
+        assert await RedisCache(redis, within_s=PATIENT_S).clear(key) == 0
+
+
+MARKED = b"*1\r\n*2\r\n$3\r\nkey\r\n,1\r\n"
+
+
+@pytest.mark.parametrize("said", [[b"+OK\r\n"], [b"*1\r\n*2\r\n:1\r\n,1\r\n"], [MARKED, b"_\r\n"]])
+async def test_forgetting_ends_with_an_answer_of_another_kind(key: str, said: list[bytes]) -> None:
+    async with scripted_server(*said) as url, patient_client(url) as redis:
+        assert await RedisCache(redis, within_s=PATIENT_S).forget(key) == 0

@@ -28,6 +28,7 @@ from tests.providers.redis_stubs import (
     patient_asking,
     patient_client,
     relaying,
+    scripted_server,
 )
 
 Make = Callable[[Tolerance], Circuits]
@@ -281,6 +282,12 @@ async def test_without_redis_each_process_counts_for_itself(
     assert again.probe
     assert await circuits.enter(name) == Entry()
     await redis.aclose()
+
+
+@pytest.mark.parametrize("said", [b":7\r\n", b"*0\r\n", b"*2\r\n+no\r\n+more\r\n"])
+async def test_an_answer_of_another_kind_is_none(name: str, clock: Clock, said: bytes) -> None:
+    async with scripted_server(said) as url, patient_client(url) as redis:
+        assert await in_redis(redis, clock).enter(name) == Entry()
 
 
 async def test_a_silent_redis_is_waited_for_once_and_told_of_once(name: str, clock: Clock) -> None:

@@ -35,6 +35,7 @@ from tests.providers.redis_stubs import (
     deaf_server,
     patient_asking,
     patient_client,
+    scripted_server,
 )
 
 WINDOW_MS = 60_000
@@ -189,6 +190,14 @@ async def test_the_servers_clock_counts_and_the_server_forgets(redis: Redis, nam
     assert 59 <= waits[1] <= 61
     for what in ("requests", "tokens"):
         assert 0 < await redis.ttl(f"{WINDOW_PREFIX}{{{name}}}:{what}") <= 120
+
+
+@pytest.mark.parametrize("said", [b":7\r\n", b"*0\r\n", b"*3\r\n+no\r\n+more\r\n+now\r\n"])
+async def test_an_answer_of_another_kind_is_none(name: str, clock: Clock, said: bytes) -> None:
+    async with scripted_server(said) as url, patient_client(url) as redis:
+        taken = await in_redis(redis, clock).take(name, Quota(requests=2), 1)
+
+    assert (taken.wait_s, taken.left) == (0.0, 1)
 
 
 async def test_without_redis_each_process_counts_for_itself(name: str, clock: Clock) -> None:

@@ -89,12 +89,12 @@ class RedisCache:
 
     async def get(self, key: str) -> bytes | None:
         """Return the value, or None where there is none or Redis does not answer."""
-        value = await self._asking.ask(lambda: self._redis.get(VALUE_PREFIX + key))
+        value = await self._asking.ask(lambda: self._value(key))
         if value is None:
             self._misses += 1
             return None
         self._hits += 1
-        return value.encode() if isinstance(value, str) else value
+        return value
 
     async def set(self, key: str, value: bytes, ttl_s: float, owner: str | None = None) -> None:
         """Keep `value` for `ttl_s`, by the server's clock; it is known whose it is before it is."""
@@ -113,12 +113,12 @@ class RedisCache:
         It ends where Redis fails; what is left then goes when its time is up.
         """
         pattern = VALUE_PREFIX + _GLOB.sub(r"\\\1", prefix) + "*"
-        nothing: tuple[int, list[bytes | str]] = (0, [])
+        nothing: tuple[int, list[bytes]] = (0, [])
         cleared = cursor = 0
         while True:
             cursor, keys = await self._asking.ask_or(nothing, partial(self._scan, cursor, pattern))
             if keys:
-                cleared += await self._asking.ask_or(0, partial(self._redis.unlink, *keys))
+                cleared += await self._asking.ask_or(0, partial(self._unlinked, keys))
             if not cursor:
                 return cleared
 
@@ -134,8 +134,8 @@ class RedisCache:
         """
         forgotten, name = 0, OWNER_PREFIX + owner
         while marked := await self._asking.ask(lambda: self._popped(name)):
-            keys = [VALUE_PREFIX + _decoded(key) for key in marked]
-            forgotten += await self._asking.ask_or(0, partial(self._redis.unlink, *keys))
+            keys = [VALUE_PREFIX.encode() + key for key in marked]
+            forgotten += await self._asking.ask_or(0, partial(self._unlinked, keys))
         return forgotten
 
     async def stats(self) -> CacheStats:
@@ -158,16 +158,29 @@ class RedisCache:
         """Give the lock back, unless it lapsed and is somebody else's by now."""
         await self._asking.ask(lambda: self._redis.eval(_UNLOCK, 1, LOCK_PREFIX + key, token))
 
-    async def _popped(self, name: str) -> list[bytes | str]:
+    async def _value(self, key: str) -> bytes | None:
+        value = await self._redis.get(VALUE_PREFIX + key)
+        return None if value is None else _bytes(value)
+
+    async def _popped(self, name: str) -> list[bytes]:
         popped: list[Any] = await self._redis.zpopmin(name, SCAN_COUNT)
-        return [key for key, _ in popped]
+        return [_bytes(key) for key, _ in popped]
 
-    async def _scan(self, cursor: int, pattern: str) -> tuple[int, list[bytes | str]]:
-        return await self._redis.scan(cursor, match=pattern, count=SCAN_COUNT)
+    async def _scan(self, cursor: int, pattern: str) -> tuple[int, list[bytes]]:
+        there, keys = await self._redis.scan(cursor, match=pattern, count=SCAN_COUNT)
+        return there, [_bytes(key) for key in keys]
+
+    async def _unlinked(self, keys: list[bytes]) -> int:
+        return int(await self._redis.unlink(*keys))
 
 
-def _decoded(key: bytes | str) -> str:
-    return key if isinstance(key, str) else key.decode()
+def _bytes(answer: object) -> bytes:
+    """Return what Redis keeps; whoever stands in for one may answer with something else."""
+    if isinstance(answer, str):
+        return answer.encode()
+    if not isinstance(answer, bytes):
+        raise TypeError(f"Redis has answered with {type(answer).__name__}, where bytes are kept")
+    return answer
 
 
 def _milliseconds(seconds: float) -> int:

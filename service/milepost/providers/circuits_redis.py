@@ -86,7 +86,7 @@ class RedisCircuits:
         token = self._new_token()
         args = [time_for(self._now_ms), self._cooldown_ms, token, round(PROBE_WAIT_S * 1000)]
         try:
-            answer = await self._asking.ask(partial(self._enter, [CIRCUIT_PREFIX + name], args))
+            answer = await self._asking.ask(partial(self._entered, name, args))
         except asyncio.CancelledError:
             # The probe may be ours already, although nobody told us.
             await self.leave(name, Entry(probe=token))
@@ -118,3 +118,7 @@ class RedisCircuits:
         answer = await self._asking.ask(partial(self._leave, [CIRCUIT_PREFIX + name], args))
         if answer is None:
             await self._local.leave(name, entry)
+
+    async def _entered(self, name: str, args: list[int | str]) -> tuple[int, int]:
+        wait_ms, probes = map(int, await self._enter([CIRCUIT_PREFIX + name], args))
+        return wait_ms, probes

@@ -93,7 +93,7 @@ class RedisWindows:
         limits = [1, _or_empty(quota.requests), tokens, _or_empty(quota.tokens)]
         args = [time_for(self._now_ms), WINDOW_S, *limits]
         keys = [_requests_key(name), _tokens_key(name)]
-        answer = await self._asking.ask(partial(self._take, keys, args))
+        answer = await self._asking.ask(partial(self._taken, keys, args))
         if answer is None:
             return await self._local.take(name, quota, tokens)
         wait_ms, second, left = answer
@@ -108,6 +108,10 @@ class RedisWindows:
         answer = await self._asking.ask(partial(self._correct, [_tokens_key(name)], args))
         if answer is None:
             await self._local.correct(name, taken, tokens)
+
+    async def _taken(self, keys: list[str], args: list[int | str]) -> tuple[int, int, int]:
+        wait_ms, second, left = map(int, await self._take(keys, args))
+        return wait_ms, second, left
 
 
 def _or_empty(limit: int | None) -> int | str:
