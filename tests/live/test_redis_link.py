@@ -724,7 +724,7 @@ async def test_coming_and_going_through_outages_breaks_nothing(
             await asyncio.wait_for(heard_again(there, ear), TIMEOUT_S)
 
 
-@pytest.mark.parametrize("said", [b"-MOVED\r\n", b">0\r\n", b"@\xff\r\n", b":1\r\n"])
+@pytest.mark.parametrize("said", [b"-MOVED\r\n", b">0\r\n", b"@\xff\r\n", b":1\r\n", b"_\r\n"])
 async def test_answers_that_no_redis_gives_do_not_end_the_link(run_id: str, said: bytes) -> None:
     """The library that reads them raises what comes to it, and so does whoever takes them apart."""
 

@@ -14,7 +14,7 @@ import orjson
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import InvalidResponse, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from milepost.live.hub import LINK_BELL, Hub, LiveText
@@ -222,10 +222,12 @@ class RedisLink:
     async def _hear(self) -> None:
         while True:
             message = await self._pubsub.get_message(timeout=None)
+            if message is None:
+                raise InvalidResponse("Redis has answered, and said nothing")
             self._hears = True
-            if message and message["type"] != "pong":
+            if message["type"] != "pong":
                 await self._heard(message)
-            elif message and not self.alive:
+            elif not self.alive:
                 await self._begin()
 
     async def _subscribe(self) -> None:
