@@ -446,6 +446,24 @@ async def test_a_text_is_whole_again_soon_after_redis_was_emptied(
         assert ear.read() == "Grüße, 👩‍🚀 and all"
 
 
+async def test_a_text_is_whole_again_soon_after_redis_let_go_of_it_alone(
+    here: Process, there: Process, redis: Redis
+) -> None:
+    """A Redis that has no room left may keep the text's name, which is used as often."""
+    text = a_text()
+    async with there.following() as ear:
+        here.write(text, "Grüße, ")
+        await flushed(here, ear, 5)
+        assert await redis.delete(f"milepost:live:{here.run_id}:message.delta|msg_1|4")
+        here.write(text, "👩‍🚀 ")
+        await flushed(here, ear, 6)
+        here.write(text, "and all")
+        await flushed(here, ear, 7)
+
+    async with there.following() as ear:
+        assert ear.read() == "Grüße, 👩‍🚀 and all"
+
+
 async def test_whoever_lacks_a_piece_gets_it_from_what_is_kept(
     here: Process, there: Process, redis: Redis
 ) -> None:

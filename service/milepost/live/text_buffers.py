@@ -23,8 +23,9 @@ class TextBuffers:
         self._redis = redis
         # How far each text stands in its buffer, in characters and in bytes.
         self._written: dict[str, tuple[int, int]] = {}
-        # Which answer of the pipeline tells whether what was written before is still there.
-        self._telling: dict[int, str] = {}
+        # Which answers of the pipeline tell whether what was written before is there, how much
+        # that is, and of which text.
+        self._telling: dict[int, tuple[int, str]] = {}
 
     def add(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
         """Write a piece; where it is not known that those before it are there, the text so far."""
@@ -36,10 +37,11 @@ class TextBuffers:
         self._written[key] = (end, at + len(encoded))
         if at + len(encoded) > TEXT_BYTES_MAX:
             return
+        if at:
+            self._telling[len(pipe)] = (at, key)
+            pipe.strlen(key)
         pipe.setrange(key, at, encoded)
         pipe.expire(key, TEXT_TTL_S)
-        if at:
-            self._telling[len(pipe)] = key
         pipe.sadd(_names(run_id), _name(text))
         pipe.expire(_names(run_id), TEXT_TTL_S)
 
@@ -51,9 +53,9 @@ class TextBuffers:
         pipe.delete(key)
 
     def answered(self, answers: Sequence[Any]) -> None:
-        """Take note of the pipeline's answers: a name that is new again means a buffer was lost."""
-        for index, key in self._telling.items():
-            if answers[index]:
+        """Take note of the pipeline's answers: a buffer that has less than was written was lost."""
+        for index, (at, key) in self._telling.items():
+            if answers[index] < at:
                 self._written.pop(key, None)
         self._telling.clear()
 
