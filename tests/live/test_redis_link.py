@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -11,8 +12,9 @@ from redis.asyncio import Redis
 from milepost.live.frames import Frame
 from milepost.live.hub import LINK_BELL, Hub, LiveText, RunTail
 from milepost.live.redis_link import OUT_MAX, RedisLink
-from milepost.live.text_buffers import TEXT_TTL_S
+from milepost.live.text_buffers import REST_S, TEXT_TTL_S
 from tests.journeys.proxy import Proxy, proxied
+from tests.providers.redis_stubs import Clock
 
 TIMEOUT_S = 10
 RETRY_S = 0.02
@@ -848,6 +850,35 @@ async def test_a_redis_that_connects_and_refuses_what_is_asked_for_is_told_once(
         await asyncio.wait({task})
 
     assert [type(error).__name__ for error in told] == ["NoPermissionError"]
+
+
+async def test_a_redis_that_refuses_to_keep_texts_is_asked_to_once_a_second(
+    redis: Redis, redis_url: str, run_id: str, there: Process
+) -> None:
+    """It has no room, or only reads: each piece would send the whole text so far, in vain."""
+    text, clock = a_text(), Clock()
+    async with as_somebody_who_may_not(redis, "setrange") as user:
+        async with (
+            started(redis_url.replace("redis://", user), run_id) as process,
+            there.following() as ear,
+        ):
+            process.link._buffers._clock = clock
+            for seq, piece in enumerate(["Grüße, ", "👩‍🚀 ", "and "], 5):
+                process.write(text, piece)
+                await flushed(process, ear, seq)
+            refused = await refusals(redis, user)
+            clock.now += REST_S
+            process.write(text, "all")
+            await flushed(process, ear, 8)
+
+        assert ear.read() == "Grüße, 👩‍🚀 and all"
+        assert (refused, await refusals(redis, user)) == (1, 2)
+
+
+async def refusals(redis: Redis, user: str) -> int:
+    """Return how often Redis has refused something to this user."""
+    entries: list[Any] = await redis.acl_log()
+    return sum(entry["count"] for entry in entries if f"//{entry['username']}:" in user)
 
 
 async def attempted(process: Process, times: int) -> None:

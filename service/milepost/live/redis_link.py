@@ -14,7 +14,7 @@ import orjson
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from milepost.live.hub import LINK_BELL, Hub, LiveText
@@ -155,6 +155,8 @@ class RedisLink:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     await self._flush()
                     await self._drop_channels()
+            except ResponseError:
+                self._buffers.refused()
             except _LOST:
                 self._buffers.unanswered()
             await asyncio.sleep(FLUSH_S)

@@ -5,13 +5,15 @@ repeated APPEND would double. Another attempt at the same text has a name of its
 lost its run may not know yet, and would write into it. Redis may be emptied or replaced meanwhile.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from milepost.live.hub import LiveText, TextKind
 
 TEXT_TTL_S = 900
 TEXT_BYTES_MAX = 4_194_304
+REST_S = 1.0
 
 KINDS: Mapping[str, TextKind] = {kind: kind for kind in get_args(TextKind)}
 
@@ -19,8 +21,10 @@ KINDS: Mapping[str, TextKind] = {kind: kind for kind in get_args(TextKind)}
 class TextBuffers:
     """Writes texts into a pipeline, piece by piece, and reads back what others wrote."""
 
-    def __init__(self, redis: Any) -> None:
+    def __init__(self, redis: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._redis = redis
+        self._clock = clock
+        self._rests_until = 0.0
         # How far each text stands in its buffer, in characters and in bytes.
         self._written: dict[str, tuple[int, int]] = {}
         # Which answers of the pipeline tell whether what was written before is there, how much
@@ -29,6 +33,8 @@ class TextBuffers:
 
     def add(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
         """Write a piece; where it is not known that those before it are there, the text so far."""
+        if self._clock() < self._rests_until:
+            return
         key = _buffer(run_id, text)
         end = offset + len(piece)
         chars, at = self._written.get(key, (0, 0))
@@ -63,6 +69,11 @@ class TextBuffers:
         """Take note that nobody knows what was written."""
         self._telling.clear()
         self._written.clear()
+
+    def refused(self) -> None:
+        """Write nothing for a while: each piece would send the whole text so far, and in vain."""
+        self.unanswered()
+        self._rests_until = self._clock() + REST_S
 
     async def erase(self, run_ids: Iterable[str]) -> None:
         """Remove all texts of runs that are gone, whoever wrote them."""
