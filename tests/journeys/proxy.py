@@ -15,6 +15,7 @@ class Proxy:
         self._passing: set[asyncio.Task[None]] = set()
         self._flows = asyncio.Event()
         self._flows.set()
+        self._breaks_at: bytes | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -33,6 +34,10 @@ class Proxy:
             task.cancel()
         if self._passing:
             await asyncio.wait(self._passing)
+
+    def break_at(self, said: bytes) -> None:
+        """Break the next connection on which this is said, before it arrives."""
+        self._breaks_at = said
 
     def still(self) -> None:
         """Pass nothing any more, and tell nobody: connections stay, and new ones are taken."""
@@ -61,6 +66,9 @@ class Proxy:
         with suppress(OSError):
             while piece := await reader.read(65_536):
                 await self._flows.wait()
+                if self._breaks_at is not None and self._breaks_at in piece:
+                    self._breaks_at = None
+                    break
                 writer.write(piece)
                 await writer.drain()
         writer.close()

@@ -667,6 +667,23 @@ async def test_a_piece_that_could_not_be_sent_leaves_no_hole_in_what_is_kept(
         assert ear.read() == "Grüße, 👩‍🚀 and all"
 
 
+async def test_what_was_said_on_a_connection_that_broke_is_said_again(
+    redis_url: str, run_id: str, there: Process
+) -> None:
+    bell = uuid.uuid4().hex
+    async with behind_proxy(redis_url, run_id) as (here, proxy), there.following() as ear:
+        await flushed(here, ear, 1)
+
+        proxy.break_at(b"PUBLISH")
+        with there.hub.bell(bell) as far:
+            here.hub.ring(bell)
+            await asyncio.wait_for(far.wait(), TIMEOUT_S)
+        proxy.break_at(b"PUBLISH")
+        await flushed(here, ear, 2)
+
+        assert here.link.alive
+
+
 async def test_a_connection_that_redis_has_closed_loses_nothing_that_is_said_on_it(
     redis: Redis, here: Process, there: Process
 ) -> None:

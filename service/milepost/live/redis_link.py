@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -45,6 +46,17 @@ def _unheard(_: Exception | None) -> None:
     """Nobody wants to know."""
 
 
+@dataclass(slots=True)
+class _Hints:
+    """How far logs reach by now, and bells that were rung."""
+
+    seqs: dict[str, int] = field(default_factory=dict)
+    bells: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.seqs or self.bells)
+
+
 class RedisLink:
     """Sends what the hub says, coalesced, and brings what other processes say.
 
@@ -68,8 +80,8 @@ class RedisLink:
         self._on_change = on_change
         self._answered: bool | None = None
         self._hears = False
-        self._seqs: dict[str, int] = {}
-        self._bells: set[str] = set()
+        self._hints = _Hints()
+        self._lost = _Hints()
         self._texts: deque[tuple[str, LiveText, str, int]] = deque(maxlen=OUT_MAX)
         self._closed: deque[tuple[str, LiveText]] = deque(maxlen=OUT_MAX)
         self._some = asyncio.Event()
@@ -91,7 +103,7 @@ class RedisLink:
 
     def published(self, run_id: str, seq: int) -> None:
         """Tell that the run's log reaches to `seq`."""
-        self._seqs[run_id] = seq
+        self._hints.seqs[run_id] = seq
         self._some.set()
 
     def wrote(self, run_id: str, text: LiveText, piece: str) -> None:
@@ -106,7 +118,7 @@ class RedisLink:
 
     def rang(self, bell: str) -> None:
         """Tell that a bell was rung."""
-        self._bells.add(bell)
+        self._hints.bells.add(bell)
         self._some.set()
 
     async def follow(self, run_id: str) -> None:
@@ -155,26 +167,37 @@ class RedisLink:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     await self._flush()
                     await self._drop_channels()
-            except ResponseError:
+            except ResponseError:  # Of one command: the hints have gone out beside it.
+                self._lost = _Hints()
                 self._buffers.refused()
             except _LOST:
                 self._buffers.unanswered()
+                self._hint_again()
             await asyncio.sleep(FLUSH_S)
 
     async def _flush(self) -> None:
-        """Send everything in one round trip; what cannot be sent is dropped, it was only a hint."""
+        """Send everything in one round trip, with the hints of the last one if that failed."""
         pipe: Any = self._redis.pipeline(transaction=False)
         while self._texts:
             self._add_piece(pipe, *self._texts.popleft())
         while self._closed:
             self._buffers.remove(pipe, *self._closed.popleft())
-        seqs, self._seqs = self._seqs, {}
-        for run_id, seq in seqs.items():
+        hints, self._hints = self._hints, _Hints()
+        again, self._lost = self._lost, hints
+        for run_id, seq in (again.seqs | hints.seqs).items():
             pipe.publish(_channel(run_id), orjson.dumps({"seq": seq}))
-        bells, self._bells = self._bells, set()
-        for bell in bells:
+        for bell in again.bells | hints.bells:
             pipe.publish(_BELLS, bell)
         self._buffers.answered(await pipe.execute())
+        self._lost = _Hints()
+
+    def _hint_again(self) -> None:
+        """Have sent once more what may not have arrived: others would look for it seconds later.
+
+        Not a second time: where Redis is away they look each second by themselves.
+        """
+        if self._lost:
+            self._some.set()
 
     def _add_piece(self, pipe: Any, run_id: str, text: LiveText, piece: str, offset: int) -> None:
         self._buffers.add(pipe, run_id, text, piece, offset)
