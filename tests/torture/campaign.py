@@ -65,6 +65,7 @@ class Result:
     statuses: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     requeues: list[Requeue] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
     violations: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -88,7 +89,7 @@ async def campaign(plan: Plan, folder: Path) -> Result:
         try:
             return await siege.run()
         finally:
-            (folder / "timeline").write_text("\n".join(fleet.timeline.log) + "\n")
+            (folder / "timeline").write_text("\n".join(fleet.timeline.told(0, time.time())) + "\n")
 
 
 @dataclass(eq=False, slots=True)
@@ -281,6 +282,7 @@ class Siege:
             statuses=Counter(run.status for run in after.runs.values()),
             answers=load.doors.answers,
             requeues=requeues(after, timeline, self.plan),
+            timeline=timeline,
             remarks=self.remarks,
             violations=[
                 *self.violations, *load.violations, *people.violations, *self.fleet.surprises,

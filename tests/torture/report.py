@@ -14,6 +14,8 @@ from tests.torture.requeue import Requeue
 ROOT = Path(__file__).resolve().parents[2]
 VIOLATIONS_SHOWN = 50
 SHOWN_CHARS = 500
+LATE_SHOWN = 3
+BEFORE_S = 5.0
 
 
 def page(results: Sequence[Result], command: str) -> str:
@@ -151,6 +153,23 @@ def _requeues(result: Result) -> Iterator[str]:
     for name, each in rows:
         yield _requeue_row(name, each)
     yield ""
+    if result.plan.database == "postgres":
+        yield from _late(result)
+
+
+def _late(result: Result) -> Iterator[str]:
+    """Yield what was done around the slowest of the first crashes that took too long."""
+    bound_ms = result.plan.bound_ms
+    late = [
+        each
+        for each in result.requeues
+        if each.first and each.counts and not each.apart and each.waited_ms > bound_ms
+    ]
+    for each in sorted(late, key=lambda each: -each.waited_ms)[:LATE_SHOWN]:
+        began_s, ended_s = each.killed_s - BEFORE_S, each.killed_s + each.waited_ms / 1000
+        at_s = each.killed_s - result.timeline.began_s
+        yield f"{each.run_id} stood still for {each.waited_ms:,.0f} ms from {at_s:,.3f} s on:"
+        yield from ("", "```text", *result.timeline.told(began_s, ended_s), "```", "")
 
 
 def _requeue_row(name: str, found: Sequence[Requeue]) -> str:

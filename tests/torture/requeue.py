@@ -14,8 +14,9 @@ from tests.torture.timeline import Life, Span, Timeline
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """A run that went on under another worker. `first`: it had not just crashed before.
+    """A run that went on under another worker, `waited_ms` after its own was killed at `killed_s`.
 
+    `first`: it had not just crashed before.
     `counts`: a sweeper and a worker lived on, and nothing else was broken. `apart`: each worker
     that lived on had a run on its last try in hand, beside which it takes none that has crashed.
     """
@@ -25,6 +26,7 @@ class Requeue:
     first: bool
     counts: bool
     apart: bool
+    killed_s: float
 
 
 _LET_GO = PROGRESS | AT_REST | {"run.retrying"}
@@ -80,7 +82,7 @@ def _of_run(
         heirs = _heirs(timeline, plan, died.killed_s)
         apart = not any(_is_free(heir, died.killed_s, until_s, last_tries) for heir in heirs)
         counts = _counts(timeline, plan, died.killed_s) and bool(heirs)
-        yield Requeue(run.id, waited_ms, first, counts, counts and apart)
+        yield Requeue(run.id, waited_ms, first, counts, counts and apart, died.killed_s)
 
 
 def _life(timeline: Timeline, claim: Entry) -> Life | None:

@@ -60,7 +60,9 @@ def on_its_last_try(run_id: str, pid: int, until_s: float) -> Run:
 
 
 def test_a_run_that_is_taken_over_waited_since_its_worker_was_killed() -> None:
-    assert found() == Requeue("run_1", 2_000, first=True, counts=True, apart=False)
+    waited = Requeue("run_1", 2_000, first=True, counts=True, apart=False, killed_s=KILLED_S)
+
+    assert found() == waited
 
 
 def test_a_worker_with_a_run_on_its_last_try_is_none_that_takes_over() -> None:

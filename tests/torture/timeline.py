@@ -55,12 +55,20 @@ class Timeline:
     lives: list[Life] = field(default_factory=list)
     outages: list[Span] = field(default_factory=list)
     faults: Counter[FaultName] = field(default_factory=Counter)
-    log: list[str] = field(default_factory=list)
+    log: list[tuple[float, str]] = field(default_factory=list)
     began_s: float = field(default_factory=time.time)
 
     def note(self, said: str) -> None:
         """Write down what was done."""
-        self.log.append(f"{time.time() - self.began_s:9.3f} {said}")
+        self.log.append((time.time(), said))
+
+    def told(self, began_s: float, ended_s: float) -> list[str]:
+        """Return what was written down between the two, each with its second of the campaign."""
+        return [
+            f"{at_s - self.began_s:9.3f} {said}"
+            for at_s, said in self.log
+            if began_s <= at_s <= ended_s
+        ]
 
     def count(self, fault: FaultName, said: str) -> None:
         """Write down a fault."""
