@@ -667,14 +667,20 @@ async def test_an_approval_that_names_the_user_of_the_chat_is_theirs_to_give(cha
     assert (confirmed["outcome"], chat.done) == ("confirmed", ["charged A1"])
 
 
-async def test_dc14_an_approval_that_was_edited_is_shown_anew_before_a_yes_counts(
-    chat: Chat,
-) -> None:
+async def shown_and_then_edited(chat: Chat) -> tuple[str, str]:
+    """Have a call shown that is edited afterwards; return its id, and the digest it had."""
     await made(chat.client, "/v1/agents", asking(required=2))
     shown = await chat.say('call charge {"order": "A1"}', agent="strict")
     approval_id, digest = shown["pending"]["id"], shown["pending"]["digest"]
     edit = {"decision": "approve", "digest": digest, "arguments": {"order": "B2"}}
     await made(chat.client, f"/v1/approvals/{approval_id}/decision", edit)
+    return approval_id, digest
+
+
+async def test_dc14_an_approval_that_was_edited_is_shown_anew_before_a_yes_counts(
+    chat: Chat,
+) -> None:
+    approval_id, _ = await shown_and_then_edited(chat)
 
     stale = await chat.say("yes")
     fresh = await chat.say("yes")
@@ -688,11 +694,7 @@ async def test_dc14_a_button_under_the_call_as_it_was_is_no_yes_to_what_it_was_e
     chat: Chat,
 ) -> None:
     """Also not when it is pressed twice, of which the first has the edited call shown."""
-    await made(chat.client, "/v1/agents", asking(required=2))
-    shown = await chat.say('call charge {"order": "A1"}', agent="strict")
-    approval_id, digest = shown["pending"]["id"], shown["pending"]["digest"]
-    edit = {"decision": "approve", "digest": digest, "arguments": {"order": "B2"}}
-    await made(chat.client, f"/v1/approvals/{approval_id}/decision", edit)
+    approval_id, digest = await shown_and_then_edited(chat)
     old = {"expected_id": approval_id, "expected_digest": digest}
 
     pressed = await chat.press("confirm", **old)

@@ -1,5 +1,9 @@
 """Two requests at once on Postgres for the last thing that a tenant may have: one gets it."""
 
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from types import ModuleType
+
 import pytest
 
 from milepost.api import budgets as budgets_api
@@ -49,49 +53,42 @@ def code_of(raced: Raced[str]) -> str:
     return refused.code
 
 
-async def test_two_webhooks_do_not_both_take_the_last_place(
-    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Something of which a tenant has so many at most: where that is said, and how one is made."""
+
+    api: ModuleType
+    bound: str
+    one_of: Callable[[str], Work[object]]
+    all_of: Callable[[str], Work[Collection[object]]]
+    code: str
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        Bounded(webhooks_api, "WEBHOOKS_MAX", a_webhook_of, webhooks.all_of, "too_many_webhooks"),
+        Bounded(secrets_api, "SECRETS_MAX", a_secret_of, secrets.names, "too_many_secrets"),
+        Bounded(
+            tool_sources_api, "SOURCES_MAX", a_source_of, tool_sources.ids, "too_many_tool_sources"
+        ),
+        Bounded(budgets_api, "BUDGETS_MAX", a_budget_of, budgets.all_of, "too_many_budgets"),
+    ],
+    ids=lambda thing: thing.bound,
+)
+async def test_two_do_not_both_take_the_last_place(
+    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch, thing: Bounded
 ) -> None:
-    monkeypatch.setattr(webhooks_api, "WEBHOOKS_MAX", 1)
+    monkeypatch.setattr(thing.api, thing.bound, 1)
 
     async def prepare() -> Contest[str]:
         tenant = an_id("acme")
-        return Contest(tenant, a_webhook_of(tenant), a_webhook_of(tenant))
+        return Contest(tenant, thing.one_of(tenant), thing.one_of(tenant))
 
     async with store_at(postgres_database_url) as store:
         async for raced in orders(postgres_database_url, prepare):
-            assert code_of(raced) == "too_many_webhooks", raced
-            assert len(await store.read(webhooks.all_of(raced.subject))) == 1, raced
-
-
-async def test_two_secrets_do_not_both_take_the_last_place(
-    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(secrets_api, "SECRETS_MAX", 1)
-
-    async def prepare() -> Contest[str]:
-        tenant = an_id("acme")
-        return Contest(tenant, a_secret_of(tenant), a_secret_of(tenant))
-
-    async with store_at(postgres_database_url) as store:
-        async for raced in orders(postgres_database_url, prepare):
-            assert code_of(raced) == "too_many_secrets", raced
-            assert len(await store.read(secrets.names(raced.subject))) == 1, raced
-
-
-async def test_two_tool_sources_do_not_both_take_the_last_place(
-    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tool_sources_api, "SOURCES_MAX", 1)
-
-    async def prepare() -> Contest[str]:
-        tenant = an_id("acme")
-        return Contest(tenant, a_source_of(tenant), a_source_of(tenant))
-
-    async with store_at(postgres_database_url) as store:
-        async for raced in orders(postgres_database_url, prepare):
-            assert code_of(raced) == "too_many_tool_sources", raced
-            assert len(await store.read(tool_sources.ids(raced.subject))) == 1, raced
+            assert code_of(raced) == thing.code, raced
+            assert len(await store.read(thing.all_of(raced.subject))) == 1, raced
 
 
 async def test_two_tool_sources_do_not_both_bring_a_tool_of_one_name(
@@ -105,18 +102,3 @@ async def test_two_tool_sources_do_not_both_bring_a_tool_of_one_name(
         async for raced in orders(postgres_database_url, prepare):
             assert code_of(raced) == "tool_exists", raced
             assert len(await store.read(tool_sources.ids(raced.subject))) == 1, raced
-
-
-async def test_two_budgets_do_not_both_take_the_last_place(
-    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budgets_api, "BUDGETS_MAX", 1)
-
-    async def prepare() -> Contest[str]:
-        tenant = an_id("acme")
-        return Contest(tenant, a_budget_of(tenant), a_budget_of(tenant))
-
-    async with store_at(postgres_database_url) as store:
-        async for raced in orders(postgres_database_url, prepare):
-            assert code_of(raced) == "too_many_budgets", raced
-            assert len(await store.read(budgets.all_of(raced.subject))) == 1, raced

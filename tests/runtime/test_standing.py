@@ -1,8 +1,9 @@
 """Rules besides an agent's own: of its tenant, of its session, and what people granted."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import orjson
 import pytest
@@ -99,36 +100,10 @@ async def test_a_rule_that_came_while_a_person_thought_is_judged_by_too(shop: Wo
     assert denied.reason == "tenant's policy: deny pay"
 
 
-async def test_a_yes_that_comes_while_the_run_goes_on_is_judged_by_rules_that_came_elsewhere(
-    shop: Workshop,
-) -> None:
-    go = asyncio.Event()
-
-    @tool(effect="read")
-    async def hold() -> str:
-        """Keep the run from waiting."""
-        await go.wait()
-        return "held"
-
-    agent = shop.agent(pay, hold, policy=Policy(ask=("pay",), allow=("*",)))
-    run = await shop.queue()
-    model = Scripted([calling(("pay", {"cents": 5}), ("hold", {})), saying("No.")])
-    driven = await shop.driving(await shop.claim(), agent, shop.means(model, pay, hold))
-    async with in_background(driven):
-        await shop.seen(run.id, "approval.requested")
-        [asked] = await shop.pending()
-
-        await keep(shop, WHOLE_TENANT, Policy(deny=("pay",)))
-        await shop.decide(asked)
-        go.set()
-
-    [denied] = of(await shop.log(run.id), ToolCallDenied)
-    assert denied.reason == "tenant's policy: deny pay"
-
-
-async def test_a_yes_that_comes_while_the_run_goes_on_opens_nothing_that_is_not_permitted_any_more(
-    shop: Workshop,
-) -> None:
+async def approved_beside_a_call_that_runs(
+    shop: Workshop, before: Callable[[], Awaitable[None]]
+) -> ToolCallDenied:
+    """Say yes to a call while another of its step is running; return why it was not made."""
     go = asyncio.Event()
 
     @tool(effect="read")
@@ -146,11 +121,30 @@ async def test_a_yes_that_comes_while_the_run_goes_on_opens_nothing_that_is_not_
         await shop.seen(run.id, "approval.requested")
         [asked] = await shop.pending()
 
-        await permit(shop, {"pay": ["ann"]})
+        await before()
         await shop.decide(asked)
         go.set()
 
+    denied: ToolCallDenied
     [denied] = of(await shop.log(run.id), ToolCallDenied)
+    return denied
+
+
+async def test_a_yes_that_comes_while_the_run_goes_on_is_judged_by_rules_that_came_elsewhere(
+    shop: Workshop,
+) -> None:
+    forbid = partial(keep, shop, WHOLE_TENANT, Policy(deny=("pay",)))
+
+    denied = await approved_beside_a_call_that_runs(shop, forbid)
+
+    assert denied.reason == "tenant's policy: deny pay"
+
+
+async def test_a_yes_that_comes_while_the_run_goes_on_opens_nothing_that_is_not_permitted_any_more(
+    shop: Workshop,
+) -> None:
+    denied = await approved_beside_a_call_that_runs(shop, partial(permit, shop, {"pay": ["ann"]}))
+
     assert denied.by == "permission"
 
 
