@@ -3,9 +3,10 @@
 import pytest
 
 from milepost.core.agents import Agent
+from milepost.core.arguments import ArgumentMatch
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
-from milepost.core.policy import Policy
+from milepost.core.policy import Policy, Rule
 from milepost.core.rulings import Ask, Refuse, Reject, Ruling, Run
 from milepost.runtime.permits import Identity, Permits
 from milepost.runtime.rules import rules_for
@@ -38,7 +39,37 @@ def ruled(
 
 
 def test_a_call_runs_with_its_arguments_mended() -> None:
-    assert ruled("add", {"a": "2"}) == Run({"a": 2}, "read", ('a: "2" became 2',))
+    assert ruled("add", {"a": "2", "b": 1}) == Run({"a": 2, "b": 1}, "read", ('a: "2" became 2',))
+
+
+def test_what_a_call_leaves_out_is_judged_and_asked_about_as_the_tool_will_have_it() -> None:
+    large = ArgumentMatch("b", minimum=1)
+
+    assert ruled("add", {"a": 2}) == Run({"a": 2, "b": 1}, "read")
+    assert ruled("add", {"a": 2}, Policy(deny_when=(Rule("add", (large,)),))) == Refuse(
+        "policy", "policy: deny_when add where b is 1 or more"
+    )
+    assert ruled("add", {"a": 2}, Policy(ask=("add",))) == Ask(
+        {"a": 2, "b": 1}, "read", "policy: ask add"
+    )
+
+
+@pytest.mark.parametrize(
+    ("match", "given", "denied"),
+    [
+        (ArgumentMatch("b", absent=True), {"a": 2}, True),
+        (ArgumentMatch("b", absent=True), {"a": 2, "b": 1}, False),
+        (ArgumentMatch("b"), {"a": 2}, False),
+        (ArgumentMatch("b"), {"a": 2, "b": 1}, True),
+    ],
+    ids=str,
+)
+def test_what_is_left_out_is_absent_whatever_its_default(
+    match: ArgumentMatch, given: dict[str, Json], denied: bool
+) -> None:
+    ruling = ruled("add", given, Policy(allow=("*",), deny_when=(Rule("add", (match,)),)))
+
+    assert isinstance(ruling, Refuse) == denied
 
 
 def test_a_tool_may_ask_by_itself() -> None:

@@ -68,6 +68,12 @@ class ArgumentMatch:
             said.append(f"is one of {orjson.dumps(self.one_of).decode()}")
         return f"{self.arg} {' and '.join(said) or 'is there'}"
 
+    @property
+    def is_about_presence(self) -> bool:
+        """Say whether it only asks if there is an argument, whatever it is."""
+        told = (self.pattern, self.minimum, self.maximum, self.one_of)
+        return all(each is None for each in told)
+
     def spelled(self) -> Json:
         """Return the match as JSON."""
         said = asdict(self)

@@ -653,7 +653,8 @@ class ToolCallCounted:
 class ToolCallStarted:
     """The tool is about to run, or the client may run it.
 
-    `arguments` is what it gets where coercion changed them, and `coerced` says what was changed.
+    `arguments` is what it gets where that is not what the model wrote: with defaults, edited or
+    coerced; `coerced` says what was.
     """
 
     type: ClassVar = "tool_call.started"

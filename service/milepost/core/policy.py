@@ -148,7 +148,8 @@ class Judgement:
 class Asked:
     """A call to be judged. `digest` binds the tool and its coerced arguments.
 
-    `asker` is whose run makes it.
+    `asker` is whose run makes it. `given` are the arguments without the defaults of what was left
+    out, None where nothing was.
     """
 
     tool: str
@@ -156,6 +157,13 @@ class Asked:
     digest: str = ""
     gated: bool = False
     asker: Asker = NOBODY_KNOWN
+    given: Mapping[str, Json] | None = None
+
+    def arguments_for(self, match: ArgumentMatch) -> Mapping[str, Json]:
+        """Return where the match looks: what is there is what was given, and not left out."""
+        if self.given is None or not match.is_about_presence:
+            return self.arguments
+        return self.given
 
 
 def judge(
@@ -235,7 +243,7 @@ class _Case:
 
     def _is_about(self, rule: Rule, how: Quantifier) -> bool:
         return fnmatchcase(self.asked.tool, rule.tool) and all(
-            fits(match, self.asked.arguments, how, self.effort) for match in rule.args
+            fits(match, self.asked.arguments_for(match), how, self.effort) for match in rule.args
         )
 
 

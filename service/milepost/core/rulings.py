@@ -17,7 +17,8 @@ from milepost.core.repetition import OnUnknown, ToolEffect
 class Run:
     """The call may be made, with these coerced arguments; `coerced` says what was changed.
 
-    `terms` are those on which people would be asked, had nobody granted it.
+    `terms` are those on which people would be asked, had nobody granted it. `given` are the
+    arguments without the defaults of what was left out.
     """
 
     arguments: Mapping[str, Json]
@@ -25,17 +26,22 @@ class Run:
     coerced: tuple[str, ...] = ()
     reason: str = field(default="", compare=False)
     terms: Terms = field(default=PLAIN, compare=False)
+    given: Mapping[str, Json] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A person must say yes to the call with these coerced arguments first."""
+    """A person must say yes to the call with these coerced arguments first.
+
+    `given` are those without the defaults of what was left out.
+    """
 
     arguments: Mapping[str, Json]
     effect: ToolEffect
     reason: str
     coerced: tuple[str, ...] = ()
     terms: Terms = PLAIN
+    given: Mapping[str, Json] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,23 +79,24 @@ def _rule(
     if call.malformed is not None:
         return Reject(_malformed(call))
     try:
-        arguments = tool.validate(call.arguments)
+        fitted = tool.fit(call.arguments)
     except ToolValidationError as error:
         return Reject(Failure(error.code, str(error)))
-    mended = coercions(call.arguments, arguments)
-    digest = call_digest(call.name, arguments) if standing.grants else ""
+    given, taken = fitted.given, fitted.taken
+    mended = coercions(call.arguments, given)
+    digest = call_digest(call.name, taken) if standing.grants else ""
     asker = permits.identity.asker
-    asked = Asked(call.name, arguments, digest, tool.requires_approval, asker)
+    asked = Asked(call.name, taken, digest, tool.requires_approval, asker, given)
     judgement = judge(agent.policy, asked, standing, counts)
     match judgement.verdict:
         case Verdict.ALLOW:
-            return Run(arguments, tool.effect, mended, judgement.reason, judgement.terms)
+            return Run(taken, tool.effect, mended, judgement.reason, judgement.terms, given)
         case Verdict.ASK:
-            return Ask(arguments, tool.effect, judgement.reason, mended, judgement.terms)
+            return Ask(taken, tool.effect, judgement.reason, mended, judgement.terms, given)
         case Verdict.DENY:
             return Refuse("policy", judgement.reason, judgement.terms)
         case None:
-            return Count(arguments, judgement.counts)
+            return Count(taken, judgement.counts)
 
 
 def _unknown(offered: Sequence[str], name: str) -> Failure:

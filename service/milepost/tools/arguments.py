@@ -1,6 +1,7 @@
 """A call's arguments: the check at the model's boundary, and the Python values made from them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
@@ -9,9 +10,21 @@ from pydantic import BaseModel, ValidationError
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
 from milepost.tools.coerce import SchemaCompiler
+from milepost.tools.defaults import Defaults
 from milepost.tools.misfit import Misfit, clipped, dotted, unexpected
 from milepost.tools.raised import told
 from milepost.tools.signature import OMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A call's arguments, coerced: `given` as its model gave them, `taken` as the tool gets them.
+
+    To the latter belong the defaults of what was left out.
+    """
+
+    given: dict[str, Json]
+    taken: dict[str, Json]
 
 
 class Arguments:
@@ -33,6 +46,7 @@ class Arguments:
         self._hidden = hidden if model is None else frozenset[str]()
         compiler = SchemaCompiler(schema, strict=strict, tried_again=model is not None)
         self._coerce = compiler.compile(cast("Json", schema))
+        self._defaults = Defaults(schema)
         self._read = None
         self._parameters: dict[str, str] = {}
         self._as_made = False
@@ -52,6 +66,16 @@ class Arguments:
         self._values(coerced)
         return coerced
 
+    def fit(self, given: Mapping[str, Json]) -> Fitted:
+        """Return `given` coerced, and with the defaults of what it leaves out.
+
+        Raises ToolValidationError if it cannot be.
+        """
+        coerced = self._coerced(given)
+        made = self._values(coerced)
+        taken = self._completed(coerced, made) if self._defaults.declares_any else coerced
+        return Fitted(coerced, taken)
+
     def values(self, given: Mapping[str, Json]) -> dict[str, Any]:
         """Return what to call the function with, as the types it is annotated with."""
         return self._values(self._coerced(given))
@@ -69,6 +93,35 @@ class Arguments:
         except Exception as error:
             # A check that breaks has not passed, and who judges a call hears a refusal, no crash.
             raise self._broken(error) from error
+
+    def _completed(self, coerced: dict[str, Json], made: dict[str, Any]) -> dict[str, Json]:
+        """Return arguments with the defaults that come to the same, said or left out.
+
+        Those do not that the tool itself would refuse, or would make something else of.
+        """
+        try:
+            full = self._defaults.fill(coerced)
+        except Misfit as misfit:
+            raise misfit.to_error(self._tool) from None
+        more = {name: value for name, value in full.items() if coerced.get(name) != value}
+        if not more or self._comes_to(coerced, more, made):
+            return full
+        kept = coerced
+        for name, value in more.items():
+            if self._comes_to(kept, {name: value}, made):
+                kept = {**kept, name: value}
+        return kept
+
+    def _comes_to(self, kept: dict[str, Json], more: dict[str, Json], made: dict[str, Any]) -> bool:
+        """Say whether the tool gets what is `made` if more is said, which then lacks nothing."""
+        try:
+            said = self._coerced({**kept, **more})
+            again = self._defaults.fill(said)
+            if any(said[name] != value or again[name] != value for name, value in more.items()):
+                return False
+            return self._read is None or self._values(said) == made
+        except Exception:
+            return False  # Also where a value of the tool's own cannot be compared.
 
     def _require_offered(self, given: Mapping[str, Json]) -> None:
         if exposed := self._hidden & given.keys():

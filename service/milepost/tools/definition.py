@@ -12,7 +12,7 @@ from milepost.core.messages import ToolKind
 from milepost.core.model import ToolSchema
 from milepost.core.pending import is_kind
 from milepost.core.repetition import OnUnknown, ToolEffect
-from milepost.tools.arguments import Arguments
+from milepost.tools.arguments import Arguments, Fitted
 from milepost.tools.check import Checked, checked
 from milepost.tools.docstring import documentation
 from milepost.tools.home import has_home
@@ -147,10 +147,18 @@ class Tool:
     def validate(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Return `arguments` as this tool takes them: coerced, in JSON form, in a new dict.
 
-        What comes out is returned unchanged when it goes in again, so that an approval may bind it.
+        What comes out is returned unchanged when it goes in again.
         Raises ToolValidationError with a message for the model that wrote them.
         """
         return self._arguments.validate(arguments)
+
+    def fit(self, arguments: Mapping[str, Json]) -> Fitted:
+        """Return `arguments` as `validate` does, and with the defaults of what they leave out.
+
+        What is taken is taken unchanged when it goes in again, so that an approval may bind it.
+        Raises ToolValidationError with a message for the model that wrote them.
+        """
+        return self._arguments.fit(arguments)
 
     def values(self, arguments: Mapping[str, Json]) -> dict[str, Any]:
         """Return validated `arguments` as the Python values that the function is annotated with."""

@@ -1,0 +1,197 @@
+"""What a call leaves out, and what the tool says that it is then."""
+
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Field
+
+from milepost.core.errors import ToolValidationError
+from milepost.core.json import Json
+from milepost.tools import Tool, tool, tool_of
+from milepost.tools.defaults import CHARS_MAX
+
+
+class Currency(Enum):
+    """What is paid in."""
+
+    EURO = "EUR"
+    POUND = "GBP"
+
+
+@dataclass
+class Line:
+    """A line of an order."""
+
+    sku: str
+    quantity: int = 1
+
+
+class Money(BaseModel):
+    """An amount."""
+
+    cents: int
+    currency: Currency = Currency.EURO
+
+
+class Folder(BaseModel):
+    """A list of its own kind."""
+
+    name: str = "new"
+    inner: "list[Folder]" = []
+
+
+def taking(annotation: Any, *default: Any) -> Tool:
+    """Return a tool with one parameter of that annotation, called `value`."""
+
+    def take(value: Any) -> Any:
+        return value
+
+    take.__annotations__["value"] = annotation
+    take.__defaults__ = default or None
+    return tool_of(tool(description="Take a value.")(take))
+
+
+def by_schema(**properties: Json) -> Tool:
+    """Return a tool that only a schema describes, as one of another server is."""
+
+    def take(**given: Any) -> Any:
+        return given
+
+    schema: dict[str, Json] = {"type": "object", "properties": properties}
+    return tool_of(tool(description="Take values.", parameters=schema)(take))
+
+
+def taken(definition: Tool, given: dict[str, Json]) -> dict[str, Json]:
+    """Return what the tool gets, proven to stay that way."""
+    fitted = definition.fit(given)
+    again = definition.fit(fitted.taken)
+    assert again.given == again.taken == fitted.taken
+    assert fitted.given == definition.validate(given)
+    return fitted.taken
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "said"),
+    [
+        (int, 500, 500),
+        (bool, False, False),
+        (str, "", ""),
+        (float, 1.5, 1.5),
+        (list[str], [], []),
+        (str | None, "all", "all"),
+        (date, date(2020, 1, 31), "2020-01-31"),
+        (Currency, Currency.POUND, "GBP"),
+        (Money, Money(cents=5), {"cents": 5, "currency": "EUR"}),
+    ],
+    ids=str,
+)
+def test_a_default_is_a_part_of_the_call_that_leaves_it_out(
+    annotation: Any, default: Any, said: Json
+) -> None:
+    definition = taking(annotation, default)
+
+    assert taken(definition, {}) == {"value": said}
+    assert definition.values({"value": said}) == definition.values({}) == {"value": default}
+
+
+def test_what_is_said_counts() -> None:
+    assert taken(taking(int, 500), {"value": "7"}) == {"value": 7}
+
+
+def test_null_says_nothing() -> None:
+    assert taken(taking(str | None, None), {}) == {}
+    assert taken(taking(int, 500), {"value": None}) == {"value": 500}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "said"),
+    [
+        (Line, {"sku": "a"}, {"sku": "a", "quantity": 1}),
+        (Line | None, {"sku": "a"}, {"sku": "a", "quantity": 1}),
+        (list[Line], [{"sku": "a"}], [{"sku": "a", "quantity": 1}]),
+        (tuple[int, Line], [3, {"sku": "a"}], [3, {"sku": "a", "quantity": 1}]),
+        (dict[str, Line], {"b": {"sku": "a"}}, {"b": {"sku": "a", "quantity": 1}}),
+        (
+            Folder,
+            {"name": "a", "inner": [{}]},
+            {"name": "a", "inner": [{"name": "new", "inner": []}]},
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_left_out_within_a_value_is_looked_for_too(
+    annotation: Any, given: Json, said: Json
+) -> None:
+    assert taken(taking(annotation), {"value": given}) == {"value": said}
+
+
+def test_nobody_knows_which_of_several_alternatives_is_meant() -> None:
+    given: Json = {"sku": "a"}
+
+    assert taken(taking(Line | Money), {"value": given}) == {"value": given}
+
+
+def test_a_default_that_the_tool_would_refuse_is_not_said() -> None:
+    definition = taking(Annotated[int, Field(ge=1)], 0)
+
+    assert taken(definition, {}) == {}
+    assert definition.values({}) == {"value": 0}
+
+
+def test_a_default_that_would_become_something_else_is_not_said_and_others_are() -> None:
+    @tool()
+    def tell(
+        code: Annotated[str, AfterValidator(str.lower)] = "NONE",
+        parts: Any = (1, 2),
+        times: int = 3,
+    ) -> str:
+        """Tell."""
+        return f"{code}{parts}{times}"
+
+    definition = tool_of(tell)
+
+    assert taken(definition, {}) == {"times": 3}
+    assert definition.values({"times": 3}) == {"code": "NONE", "parts": (1, 2), "times": 3}
+
+
+def test_a_schema_of_another_server_is_taken_at_its_word() -> None:
+    definition = by_schema(
+        limit={"type": "integer", "default": 30},
+        sort={"type": "object", "properties": {"by": {"type": "string", "default": "age"}}},
+        wrong={"type": "integer", "default": "many"},
+        large={"type": "integer", "default": 2**70},
+    )
+
+    assert taken(definition, {"sort": {}}) == {"sort": {"by": "age"}, "limit": 30}
+
+
+def test_a_default_that_lacks_what_has_a_default_itself_is_not_said() -> None:
+    node: Json = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/properties/node", "default": {}}},
+    }
+    limit: Json = {"type": "integer", "default": 30}
+
+    assert taken(by_schema(node=node, limit=limit), {"node": {}}) == {"node": {}, "limit": 30}
+
+
+def test_calls_do_not_share_a_default() -> None:
+    definition = taking(list[str], ["a"])
+
+    first, second = definition.fit({}), definition.fit({})
+
+    assert first.taken["value"] is not second.taken["value"]
+
+
+def test_a_call_does_not_grow_without_bound() -> None:
+    text = "x" * 1_000
+    items: Json = {"type": "object", "properties": {"text": {"type": "string", "default": text}}}
+    definition = by_schema(lines={"type": "array", "items": items})
+    most = CHARS_MAX // (len(text) + 2)
+
+    assert definition.fit({"lines": [{}] * most}).taken["lines"] == [{"text": text}] * most
+    with pytest.raises(ToolValidationError, match="leaves out too much that has defaults"):
+        definition.fit({"lines": [{}] * (most + 1)})
