@@ -47,10 +47,10 @@ def decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | Non
         case CallStatus.REQUESTED:
             return _admit(open_call, rules, state)
         case CallStatus.APPROVED:
-            ruling = rules.judge(open_call.call, open_call.counts)
+            ruling = _judge_settled(open_call, open_call.asked, rules)
             return _look(open_call, ruling, rules) or _admit_approved(open_call, ruling)
         case CallStatus.REPEATABLE:
-            ruling = rules.judge(open_call.call, open_call.counts)
+            ruling = _judge_settled(open_call, _given(open_call), rules)
             return _look(open_call, ruling, rules) or _run_again(open_call, ruling)
         case CallStatus.DENIED:
             return _deny(open_call.call, open_call.denied_by, open_call.denial)
@@ -86,6 +86,22 @@ def look_at(open_call: OpenCall, arguments: Mapping[str, Json], rules: Rules) ->
     if open_call.blocked is not None:
         return Record((ToolCallFailed(call.id, Failure("guardrail_blocked", open_call.blocked)),))
     return None
+
+
+def _judge_settled(open_call: OpenCall, settled: Mapping[str, Json] | None, rules: Rules) -> Ruling:
+    """Judge a call whose arguments were settled, by a yes or by the attempt before.
+
+    They hold, whatever defaults a tool has that was deployed anew in between.
+    """
+    call, counts = open_call.call, open_call.counts
+    ruling = rules.judge(call, counts)
+    if settled is None:
+        return ruling
+    if isinstance(ruling, Run | Ask):
+        digest = open_call.digest or call_digest(call.name, settled)
+        if digest in _digests(call, ruling):
+            return ruling
+    return rules.judge(replace(call, arguments=settled), counts)
 
 
 def _look(open_call: OpenCall, ruling: Ruling, rules: Rules) -> Effect | None:
@@ -159,7 +175,8 @@ def _guarded(ruling: Ruling, call: ToolCall, state: State) -> Ruling:
     """
     if not state.guarded or not isinstance(ruling, Run | Ask) or ruling.effect == "read":
         return ruling
-    if (why := state.guarded.get(call_digest(call.name, ruling.arguments))) is None:
+    found = (state.guarded.get(digest) for digest in _digests(call, ruling))
+    if (why := next(filter(None, found), None)) is None:
         return ruling
     match ruling:
         case Run(arguments, effect, coerced):
@@ -175,13 +192,24 @@ def _admit_approved(open_call: OpenCall, ruling: Ruling) -> Effect:
         case Count(_, wanted):
             return CountCall(call, wanted)
         case Run(arguments, effect, coerced) | Ask(arguments, effect, _, coerced):
-            if call_digest(call.name, arguments) != open_call.digest:
+            if open_call.digest not in _digests(call, ruling):
                 return _deny(call, "approval", "the arguments are not those that were approved")
             return _call(open_call, arguments, effect, coerced)
         case Refuse(by, reason):
             return _deny(call, by, reason)
         case Reject(error):
             return Record((ToolCallFailed(call.id, error),))
+
+
+def _digests(call: ToolCall, ruling: Run | Ask) -> tuple[str, ...]:
+    """Return what a yes to this very call binds: with the defaults of what it leaves out, or not.
+
+    Without them for who said yes before the tool had them.
+    """
+    full = call_digest(call.name, ruling.arguments)
+    if ruling.given is None or ruling.given == ruling.arguments:
+        return (full,)
+    return full, call_digest(call.name, ruling.given)
 
 
 def _run_again(open_call: OpenCall, ruling: Ruling) -> Effect:

@@ -121,7 +121,8 @@ class OpenCall:
     have against it. `counts` is what was counted for the rules, and `resting` how far the call had
     come when somebody began to count, or to look at it. `given` is what the tool got, and `checked`
     says that the tool itself was asked what came of it. `asking` is what people are asked about it,
-    and `approvers` are those who were asked last, anybody if there are none.
+    `asked` are the arguments that they were shown, and `approvers` are those who were asked last,
+    anybody if there are none.
     """
 
     call: ToolCall
@@ -146,6 +147,7 @@ class OpenCall:
     given: Mapping[str, Json] | None = None
     checked: bool = False
     asking: ApprovalKind = "call"
+    asked: Mapping[str, Json] | None = None
     approvers: tuple[str, ...] = ()
     brought: Json = None
 
@@ -340,6 +342,7 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
                 approval_id=event.approval_id,
                 digest=event.digest,
                 asking=event.kind,
+                asked=event.arguments,
                 approvers=event.approvers,
             )
         case ApprovalEscalated():
@@ -688,15 +691,16 @@ def _approve(state: State, event: ApprovalDecided) -> State:
     What the guardrails have seen is not what an edit made of it.
     """
     open_call = state.calls[event.call_id]
-    call, screened = open_call.call, open_call.screened
+    call, asked, screened = open_call.call, open_call.asked, open_call.screened
     if event.arguments is not None:
-        call, screened = replace(call, arguments=event.arguments), False
+        call, asked, screened = replace(call, arguments=event.arguments), event.arguments, False
     again = event.decision == "not_happened"
     return _mark(
         state,
         event.call_id,
         status=CallStatus.REPEATABLE if again else CallStatus.APPROVED,
         call=call,
+        asked=asked,
         screened=screened,
         digest=event.digest or open_call.digest,
         approved_by=event.by,

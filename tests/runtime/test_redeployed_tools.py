@@ -1,0 +1,159 @@
+"""A tool that has other defaults by the time that a call of it is made."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from milepost.core.arguments import ArgumentMatch
+from milepost.core.canonical import call_digest
+from milepost.core.events import (
+    ApprovalRequested,
+    ToolCallDenied,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from milepost.core.json import Json
+from milepost.core.policy import Policy, Rule
+from milepost.providers.scripted import calling, saying
+from milepost.tools import ToolContext, tool
+from tests.runtime.workshop import ASK, TIMEOUT_S, Workshop, of
+
+REFUND_7 = calling(("refund", {"order": 7}))
+SHOWN: dict[str, Json] = {"order": 7, "cents": 500}
+
+
+class Deploys:
+    """A tool as it is deployed again and again, and what all of them have been called with."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, int]] = []
+
+    def refunding(self, default: int) -> Callable[..., str]:
+        """Return the tool with this default."""
+
+        @tool
+        def refund(order: int, cents: int = default) -> str:
+            """Refund an order."""
+            self.made.append((order, cents))
+            return f"refunded {cents}"
+
+        return refund
+
+    def before_defaults(self) -> Callable[..., str]:
+        """Return the tool as it was before it knew of amounts."""
+
+        @tool
+        def refund(order: int) -> str:
+            """Refund an order."""
+            return f"refunded {order}"
+
+        return refund
+
+
+@pytest.fixture
+def deploys() -> Deploys:
+    return Deploys()
+
+
+async def asked_about(shop: Workshop, refund: Callable[..., str]) -> str:
+    """Queue a run whose model wants a refund, and have people asked about it."""
+    run = await shop.queue()
+    await shop.go_on([REFUND_7], refund, agent=shop.agent(refund, policy=ASK))
+    return run.id
+
+
+async def go_on_approved(shop: Workshop, refund: Callable[..., str]) -> None:
+    [asked] = await shop.pending()
+    await shop.decide(asked)
+    await shop.go_on([saying("Done.")], refund, agent=shop.agent(refund, policy=ASK))
+
+
+async def test_people_are_shown_the_defaults_and_their_yes_binds_them(
+    shop: Workshop, deploys: Deploys
+) -> None:
+    run_id = await asked_about(shop, deploys.refunding(500))
+
+    [asked] = of(await shop.log(run_id), ApprovalRequested)
+    assert asked.arguments == SHOWN
+    assert asked.digest == call_digest("refund", SHOWN)
+    assert asked.preview == "refund(order=7, cents=500)"
+
+
+async def test_what_was_approved_is_made_whatever_the_default_is_by_then(
+    shop: Workshop, deploys: Deploys
+) -> None:
+    run_id = await asked_about(shop, deploys.refunding(500))
+    await go_on_approved(shop, deploys.refunding(90_000))
+
+    assert deploys.made == [(7, 500)]
+    [started] = of(await shop.log(run_id), ToolCallStarted)
+    assert started.arguments == SHOWN
+
+
+@pytest.mark.parametrize(("most", "made"), [(499, []), (1_000, [(7, 500)])])
+async def test_rules_judge_what_was_approved_and_not_what_is_a_default_by_then(
+    shop: Workshop, deploys: Deploys, most: int, made: list[tuple[int, int]]
+) -> None:
+    run_id = await asked_about(shop, deploys.refunding(500))
+    [asked] = await shop.pending()
+    await shop.decide(asked)
+    refund = deploys.refunding(90_000)
+    too_much = Rule("refund", (ArgumentMatch("cents", minimum=most),))
+    agent = shop.agent(refund, policy=Policy(deny_when=(too_much,)))
+    await shop.go_on([saying("Done.")], refund, agent=agent)
+
+    assert deploys.made == made
+    assert len(of(await shop.log(run_id), ToolCallDenied)) == (not made)
+
+
+async def test_a_yes_from_before_a_tool_had_the_default_holds(
+    shop: Workshop, deploys: Deploys
+) -> None:
+    run_id = await asked_about(shop, deploys.before_defaults())
+    await go_on_approved(shop, deploys.refunding(500))
+
+    assert deploys.made == [(7, 500)]
+    [started] = of(await shop.log(run_id), ToolCallStarted)
+    assert started.arguments == SHOWN
+
+
+async def test_the_log_tells_what_a_tool_was_called_with_and_what_the_model_said(
+    shop: Workshop, deploys: Deploys
+) -> None:
+    run_id = await shop.driven([REFUND_7, saying("Done.")], deploys.refunding(500))
+
+    log = await shop.log(run_id)
+    [said], [started] = of(log, ToolCallRequested), of(log, ToolCallStarted)
+    assert said.arguments == {"order": 7}
+    assert (started.arguments, started.coerced) == (SHOWN, ())
+
+
+async def test_a_call_that_is_made_again_gets_what_it_got_before(shop: Workshop) -> None:
+    made: list[int] = []
+    began = asyncio.Event()
+
+    def refunding(default: int) -> Callable[..., Awaitable[str]]:
+        @tool(effect="idempotent")
+        async def refund(context: ToolContext, order: int, cents: int = default) -> str:
+            """Refund an order; the first worker dies over it."""
+            made.append(cents)
+            began.set()
+            if context.attempt == 1:
+                await asyncio.Event().wait()
+            return f"refunded {order}"
+
+        return refund
+
+    before, after = refunding(500), refunding(90_000)
+    await shop.queue()
+    claim = await shop.claim()
+    driven = await shop.driving(claim, shop.agent(before), shop.means([REFUND_7], before))
+    dying = asyncio.create_task(driven.run())
+    await asyncio.wait_for(began.wait(), TIMEOUT_S)
+    successor = await shop.take_over()
+    dying.cancel()
+    await asyncio.wait({dying})
+    await shop.go_on([saying("Done.")], after, agent=shop.agent(after), claim=successor)
+
+    assert made == [500, 500]
