@@ -16,6 +16,7 @@ from tests.stubs.directed_model import directed_model
 from tests.stubs.webhook_receiver import Receiver, receiver
 from tests.torture import aftermath, history, ledger
 from tests.torture.aftermath import Held, Roll
+from tests.torture.blocking import blocked, note
 from tests.torture.checks import untimely, untold, violations
 from tests.torture.clients import doors
 from tests.torture.errands import errand, script
@@ -266,6 +267,7 @@ class Siege:
             *untold(after, self._told()),
         ]
         self._keep_logs(after, [*load.violations, *found])
+        note(blocked(after, timeline), timeline)
         return Result(
             plan=self.plan,
             origin=self.ground.origin,

@@ -143,7 +143,7 @@ def _requeues(result: Result) -> Iterator[str]:
              [each for each in ordinary if not each.first]),
             ("while each worker that lived on was at some run's last try (decision 42)",
              [each for each in found if each.apart]),
-            ("while more was broken: no database, or no worker that lived on",
+            ("while more was broken: no database, or no worker that lived on and was not blocked",
              [each for each in found if not each.counts]),
         ]  # fmt: skip
         yield f"The aim: 99 of 100 first crashes within lease + sweep + 1 s, {bound_ms:,.0f} ms."
@@ -168,7 +168,8 @@ def _late(result: Result) -> Iterator[str]:
     for each in sorted(late, key=lambda each: -each.waited_ms)[:LATE_SHOWN]:
         began_s, ended_s = each.killed_s - BEFORE_S, each.killed_s + each.waited_ms / 1000
         at_s = each.killed_s - result.timeline.began_s
-        yield f"{each.run_id} stood still for {each.waited_ms:,.0f} ms from {at_s:,.3f} s on:"
+        yield f"{each.run_id} stood still for {each.waited_ms:,.0f} ms from {at_s:,.3f} s on; free"
+        yield f"was {', '.join(each.heirs)}, and it went on at {each.heir}:"
         yield from ("", "```text", *result.timeline.told(began_s, ended_s), "```", "")
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from milepost.live.frames import AT_REST
 from milepost.store.queue import LAST_TRY, PROGRESS
+from tests.torture.blocking import Blocked, blocked, holder, true_s
 from tests.torture.checks import CLAIMS
-from tests.torture.history import Entry, History, Run
+from tests.torture.history import History, Run
 from tests.torture.plan import Plan
 from tests.torture.timeline import Life, Span, Timeline
 
@@ -19,6 +20,7 @@ class Requeue:
     `first`: it had not just crashed before.
     `counts`: a sweeper and a worker lived on, and nothing else was broken. `apart`: each worker
     that lived on had a run on its last try in hand, beside which it takes none that has crashed.
+    `heirs` are the others, and `heir` is the one that took it.
     """
 
     run_id: str
@@ -27,6 +29,8 @@ class Requeue:
     counts: bool
     apart: bool
     killed_s: float
+    heir: str
+    heirs: tuple[str, ...] = ()
 
 
 _LET_GO = PROGRESS | AT_REST | {"run.retrying"}
@@ -36,11 +40,21 @@ LastTry = tuple[Life, Span]
 """The worker that had a run on its last try in hand, and for how long."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    """What kept workers from taking over that nothing was done to."""
+
+    last_tries: Sequence[LastTry]
+    blocked: Sequence[Blocked]
+
+
 def requeues(history: History, timeline: Timeline, plan: Plan) -> list[Requeue]:
     """Return every run that was taken over from a worker that was killed."""
     runs = history.runs.values()
-    last_tries = [each for run in runs for each in _last_tries(run, timeline)]
-    return [each for run in runs for each in _of_run(run, timeline, plan, last_tries)]
+    busy = _Busy(
+        [each for run in runs for each in _last_tries(run, timeline)], blocked(history, timeline)
+    )
+    return [each for run in runs for each in _of_run(run, timeline, plan, busy)]
 
 
 def _last_tries(run: Run, timeline: Timeline) -> Iterator[LastTry]:
@@ -51,47 +65,39 @@ def _last_tries(run: Run, timeline: Timeline) -> Iterator[LastTry]:
             crashes = 0 if _progressed(run, before) else crashes
             crashes += claim.said["why"] == "crash"
         before = claim.epoch
-        life = _life(timeline, claim)
+        life = holder(claim, timeline)
         if crashes < LAST_TRY or life is None:
             continue
         until = (
-            _true_s(entry, life)
+            true_s(entry, life)
             for entry in run.log
             if entry.epoch == claim.epoch and entry.type in _LET_GO
         )
-        yield life, Span(_true_s(claim, life), next(until, life.ended_s))
+        yield life, Span(true_s(claim, life), next(until, life.ended_s))
 
 
-def _of_run(
-    run: Run, timeline: Timeline, plan: Plan, last_tries: Sequence[LastTry]
-) -> Iterator[Requeue]:
+def _of_run(run: Run, timeline: Timeline, plan: Plan, busy: _Busy) -> Iterator[Requeue]:
     claims = run.of(*CLAIMS)
     for before, after in itertools.pairwise(claims):
         if after.type != "run.resumed" or after.said["why"] != "crash":
             continue
-        died = _life(timeline, before)
-        lives_on = _life(timeline, after)
+        died = holder(before, timeline)
+        lives_on = holder(after, timeline)
         if died is None or lives_on is None or died.killed_s is None or died.ended_s is None:
             continue
         troubled = any(each.overlaps(died.born_s, died.killed_s) for each in died.troubles)
-        if troubled or died.killed_s < _true_s(before, died):
+        if troubled or died.killed_s < true_s(before, died):
             continue
-        waited_ms = (_true_s(after, lives_on) - died.killed_s) * 1000
+        waited_ms = (true_s(after, lives_on) - died.killed_s) * 1000
         first = before.said.get("why") != "crash" or _progressed(run, before.epoch)
         until_s = died.killed_s + plan.bound_ms / 1000
-        heirs = _heirs(timeline, plan, died.killed_s)
-        apart = not any(_is_free(heir, died.killed_s, until_s, last_tries) for heir in heirs)
+        heirs = _heirs(timeline, plan, died.killed_s, busy.blocked)
+        free = [each for each in heirs if _is_idle(each, died.killed_s, until_s, busy.last_tries)]
         counts = _counts(timeline, plan, died.killed_s) and bool(heirs)
-        yield Requeue(run.id, waited_ms, first, counts, counts and apart, died.killed_s)
-
-
-def _life(timeline: Timeline, claim: Entry) -> Life | None:
-    return timeline.life_of(claim.said["worker"], claim.time_ms / 1000)
-
-
-def _true_s(entry: Entry, life: Life) -> float:
-    """Return when an event was written, by the orchestrator's clock."""
-    return entry.time_ms / 1000 - life.skew_s
+        yield Requeue(
+            run.id, waited_ms, first, counts, counts and not free, died.killed_s, lives_on.member,
+            tuple(each.member for each in free),
+        )  # fmt: skip
 
 
 def _progressed(run: Run, epoch: int) -> bool:
@@ -106,17 +112,21 @@ def _counts(timeline: Timeline, plan: Plan, killed_s: float) -> bool:
     return any(life.undisturbed(killed_s, until_s) for life in timeline.lives)
 
 
-def _heirs(timeline: Timeline, plan: Plan, killed_s: float) -> list[Life]:
+def _heirs(
+    timeline: Timeline, plan: Plan, killed_s: float, blocked: Sequence[Blocked]
+) -> list[Life]:
     """Return the workers that were there when the lease had lapsed, and worked on."""
     until_s = killed_s + plan.bound_ms / 1000
     swept_s = killed_s + plan.lease_s * 2 / 3  # No lease has less left than that.
     return [
         life
         for life in timeline.lives
-        if life.member.startswith("worker") and life.undisturbed(swept_s, until_s)
+        if life.member.startswith("worker")
+        and life.undisturbed(swept_s, until_s)
+        and _is_idle(life, swept_s, until_s, blocked)
     ]
 
 
-def _is_free(life: Life, began_s: float, ended_s: float, last_tries: Sequence[LastTry]) -> bool:
-    """Say whether the worker had no run on its last try in hand between the two."""
-    return not any(whose is life and span.overlaps(began_s, ended_s) for whose, span in last_tries)
+def _is_idle(life: Life, began_s: float, ended_s: float, busy: Sequence[tuple[Life, Span]]) -> bool:
+    """Say whether the worker was not at anything of that kind between the two."""
+    return not any(whose is life and span.overlaps(began_s, ended_s) for whose, span in busy)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.torture.blocking import blocked, note
 from tests.torture.history import Entry, History, Run
 from tests.torture.plan import Plan
 from tests.torture.requeue import Requeue, requeues
@@ -59,8 +60,18 @@ def on_its_last_try(run_id: str, pid: int, until_s: float) -> Run:
     return a_run(run_id, *crashed, (until_s, 3, "message.completed", {}))
 
 
+def blocking(run_id: str, pid: int, at_s: float) -> Run:
+    """Return a run whose tool blocks its worker from then on, for three seconds."""
+    called = {"call_id": "call_1_0", "name": "block", "arguments": {"block_ms": 3_000}}
+    started = (at_s, 1, "tool_call.started", {"call_id": "call_1_0"})
+    return a_run(run_id, began(10.0, 1, pid), (10.1, 1, "tool_call.requested", called), started)
+
+
 def test_a_run_that_is_taken_over_waited_since_its_worker_was_killed() -> None:
-    waited = Requeue("run_1", 2_000, first=True, counts=True, apart=False, killed_s=KILLED_S)
+    waited = Requeue(
+        "run_1", 2_000, first=True, counts=True, apart=False, killed_s=KILLED_S,
+        heir="worker-2", heirs=("worker-2", "worker-3"),
+    )  # fmt: skip
 
     assert found() == waited
 
@@ -75,6 +86,26 @@ def test_a_worker_with_a_run_on_its_last_try_is_none_that_takes_over() -> None:
 
 def test_a_run_that_got_on_is_on_its_last_try_no_more() -> None:
     assert not found(on_its_last_try("run_2", 2, until_s=50.0), workers=1).apart
+
+
+def test_a_worker_whose_event_loop_is_blocked_takes_nothing_over() -> None:
+    assert found(blocking("run_2", 3, 98.0)).heirs == ("worker-2", "worker-3")
+    assert found(blocking("run_2", 3, 99.0)).heirs == ("worker-2",)
+    assert found(blocking("run_2", 3, 103.0)).heirs == ("worker-2",)
+    assert not found(blocking("run_2", 2, 99.0), blocking("run_3", 3, 103.0)).counts
+
+
+def test_who_was_blocked_is_told_beside_the_faults_until_its_worker_died() -> None:
+    timeline = Timeline([a_life(1), a_life(2, killed_s=51.0, ended_s=51.0)], began_s=40.0)
+    timeline.note("kill: worker-9")
+    runs = [blocking("run_1", 1, 60.0), blocking("run_2", 2, 50.0)]
+
+    note(blocked(History({run.id: run for run in runs}, []), timeline), timeline)
+
+    assert timeline.told(40.0, 70.0) == [
+        "   10.000 blocked: worker-2 for 1.0 s",
+        "   20.000 blocked: worker-1 for 3.0 s",
+    ]
 
 
 def test_without_a_worker_that_lived_on_nothing_is_said_of_the_rest() -> None:
