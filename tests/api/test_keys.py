@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from milepost.runtime.credentials import SCOPES
-from tests.api.making import made, refusal
+from tests.api.making import an_agent, an_ended_batch, made, refusal
 from tests.api.serving import KeyedService, Service, serving, settings_for
 
 
@@ -168,3 +168,24 @@ async def test_a_scope_of_one_s_own_is_called_so(keyed: KeyedService, scope: str
 
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "/scopes/0"
+
+
+async def test_what_a_key_has_asked_for_is_found_by_it_also_once_it_is_revoked(
+    keyed: KeyedService,
+) -> None:
+    key = await made(keyed.acme, "/v1/keys", {"name": "ci", "scopes": ["runs:read", "runs:write"]})
+    holder = await keyed.with_key(key["key"])
+    await made(keyed.acme, "/v1/agents", an_agent())
+    run = await made(holder, "/v1/runs", {"agent": "clerk", "input": "Hello"})
+    batch = await an_ended_batch(holder, ["Hello"])
+    await made(keyed.acme, "/v1/runs", {"agent": "clerk", "input": "Hello"})
+    await keyed.acme.delete(f"/v1/keys/{key['id']}")
+
+    runs = (await keyed.acme.get(f"/v1/runs?made_by={key['id']}&order=asc")).json()["data"]
+    batches = (await keyed.acme.get(f"/v1/batches?made_by={key['id']}")).json()["data"]
+    others = (await keyed.acme.get("/v1/runs?made_by=key_0")).json()["data"]
+
+    assert [each["made_by"] for each in (*runs, *batches)] == [key["id"]] * 3
+    assert (runs[0]["id"], len(runs)) == (run["id"], 2)
+    assert [each["id"] for each in batches] == [batch["id"]]
+    assert others == []

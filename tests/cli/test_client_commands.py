@@ -68,6 +68,16 @@ def test_what_became_of_a_run_s_tool_calls_is_listed(
     ).out  # fmt: skip
 
 
+def test_runs_are_listed_by_the_key_that_asked_for_them(
+    base_url: str, tmp_path: Path, parked: str
+) -> None:
+    ours = lines(asked(base_url, tmp_path, "runs", "list", "--made-by", "local", "--json"))
+    theirs = lines(asked(base_url, tmp_path, "runs", "list", "--made-by", "key_0", "--json"))
+
+    assert parked in [run["id"] for run in ours]
+    assert theirs == []
+
+
 def test_a_run_is_started_watched_and_listed(base_url: str, tmp_path: Path) -> None:
     told = asked(
         base_url, tmp_path,

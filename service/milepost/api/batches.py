@@ -86,13 +86,14 @@ class Batches:
         """List batches, the newest first."""
         allow(
             request, "limit", "after", "order", "status", "agent", "user", "created_after",
-            "created_before", "metadata",
+            "created_before", "metadata", "made_by",
         )  # fmt: skip
         principal = caller(request, "runs:read")
         wanted = BatchFilter(
             status=choice(request, "status", STATUSES),
             agent=words(request, "agent"),
             user=words(request, "user"),
+            made_by=words(request, "made_by"),
             created_after_ms=moment_ms(request, "created_after"),
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),

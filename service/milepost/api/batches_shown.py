@@ -23,6 +23,7 @@ def show_batch(row: BatchRow) -> dict[str, Any]:
         "priority": row.lane,
         "deadline_s": None if deadline_ms is None else deadline_ms / 1000,
         "user": row.user,
+        "made_by": row.made_by,
         "created_at": rfc3339(row.created_ms),
         "ended_at": rfc3339_or_none(ended_ms),
         **show_progress(row),

@@ -116,6 +116,7 @@ class Runs:
         allow(
             request, "limit", "after", "order", "status", "agent", "session_id", "user",
             "created_after", "created_before", "metadata", "parent_run_id", "forked_from",
+            "made_by",
         )  # fmt: skip
         principal = caller(request, "runs:read")
         wanted = RunFilter(
@@ -125,6 +126,7 @@ class Runs:
             agent=words(request, "agent"),
             session_id=words(request, "session_id"),
             user=words(request, "user"),
+            made_by=words(request, "made_by"),
             created_after_ms=moment_ms(request, "created_after"),
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),

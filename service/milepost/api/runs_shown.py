@@ -32,6 +32,7 @@ def show_run(row: RunRow) -> dict[str, Any]:
         if row.forked_from is None
         else {"run_id": row.forked_from, "at_seq": row.forked_seq},
         "user": row.user,
+        "made_by": row.made_by,
         "priority": row.lane,
         "created_at": rfc3339(row.created_ms),
         "ended_at": rfc3339_or_none(row.ended_ms),

@@ -49,6 +49,7 @@ class BatchFilters(TypedDict, total=False):
     status: BatchStatus | None
     agent: str | None
     user: str | None
+    made_by: str | None
     metadata: Mapping[str, str]
     created_after: str | None
     created_before: str | None

@@ -58,6 +58,7 @@ class RunFilters(TypedDict, total=False):
     agent: str | None
     session_id: str | None
     user: str | None
+    made_by: str | None
     forked_from: str | None
     metadata: Mapping[str, str]
     created_after: str | None

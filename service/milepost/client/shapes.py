@@ -39,6 +39,7 @@ class Run:
     created_at: str
     ended_at: str | None
     user: str | None
+    made_by: str | None
     output: Mapping[str, Any] | None
     usage: Mapping[str, Any] | None
     finish_reason: str | None
@@ -112,6 +113,7 @@ class Batch:
     created_at: str
     ended_at: str | None
     user: str | None
+    made_by: str | None
     counts: Mapping[str, int]
     done: int
     usage: Mapping[str, Any]

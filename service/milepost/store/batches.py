@@ -133,6 +133,7 @@ class BatchFilter:
     status: str | None = None
     agent: str | None = None
     user: str | None = None
+    made_by: str | None = None
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -263,7 +264,10 @@ def _found(found: Rows, batch_id: str) -> BatchRow:
 def search(tenant: str, wanted: BatchFilter, page: Page) -> Work[list[BatchRow]]:
     """Return the tenant's batches that match, one more than the page holds if there are more."""
     query: Query = select(*COLUMNS).where(_B.tenant == tenant)
-    query = where_equal(query, {_B.status: wanted.status, _B.user_id: wanted.user})
+    query = where_equal(
+        query,
+        {_B.status: wanted.status, _B.user_id: wanted.user, _B.made_by: wanted.made_by},
+    )
     if wanted.agent is not None:
         query = query.where((_B.agent == wanted.agent) | (_B.agent_id == wanted.agent))
     query = where_between(query, _B.created_ms, wanted.created_after_ms, wanted.created_before_ms)

@@ -358,6 +358,7 @@ class RunFilter:
     user: str | None = None
     parent_run_id: str | None = None
     forked_from: str | None = None
+    made_by: str | None = None
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)

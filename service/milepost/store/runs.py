@@ -134,7 +134,14 @@ def matching(tenant: str, wanted: RunFilter) -> Query:
         query = where_equal(query, {_R.status: wanted.status})
     if wanted.agent is not None:
         query = query.where((_R.agent == wanted.agent) | (_R.agent_id == wanted.agent))
-    query = where_equal(query, {_R.session_id: wanted.session_id, _R.user_id: wanted.user})
+    query = where_equal(
+        query,
+        {
+            _R.session_id: wanted.session_id,
+            _R.user_id: wanted.user,
+            _R.made_by: wanted.made_by,
+        },
+    )
     if wanted.parent_run_id is not None:
         query = query.where(_R.parent_run_id == wanted.parent_run_id)
     if wanted.forked_from is not None:
