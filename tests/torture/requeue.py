@@ -8,7 +8,7 @@ from milepost.live.frames import AT_REST
 from milepost.store.queue import LAST_TRY, PROGRESS
 from tests.torture.blocking import Blocked, blocked, holder, true_s
 from tests.torture.checks import CLAIMS
-from tests.torture.history import History, Run
+from tests.torture.history import Entry, History, Run
 from tests.torture.plan import Plan
 from tests.torture.timeline import Life, Span, Timeline
 
@@ -17,7 +17,7 @@ from tests.torture.timeline import Life, Span, Timeline
 class Requeue:
     """A run that went on under another worker, `waited_ms` after its own was killed at `killed_s`.
 
-    `first`: it had not just crashed before.
+    `first`: it had not crashed before, or had got on since.
     `counts`: a sweeper and a worker lived on, and nothing else was broken. `apart`: each worker
     that lived on had a run on its last try in hand, beside which it takes none that has crashed.
     `heirs` are the others, and `heir` is the one that took it.
@@ -59,12 +59,7 @@ def requeues(history: History, timeline: Timeline, plan: Plan) -> list[Requeue]:
 
 def _last_tries(run: Run, timeline: Timeline) -> Iterator[LastTry]:
     """Yield from when to when the run was on its last try, and with whom."""
-    crashes, before = 0, 0
-    for claim in run.of(*CLAIMS):
-        if claim.type == "run.resumed":
-            crashes = 0 if _progressed(run, before) else crashes
-            crashes += claim.said["why"] == "crash"
-        before = claim.epoch
+    for claim, crashes in _claims(run):
         life = holder(claim, timeline)
         if crashes < LAST_TRY or life is None:
             continue
@@ -76,9 +71,22 @@ def _last_tries(run: Run, timeline: Timeline) -> Iterator[LastTry]:
         yield life, Span(true_s(claim, life), next(until, life.ended_s))
 
 
+def _claims(run: Run) -> Iterator[tuple[Entry, int]]:
+    """Yield the run's claims, each with how often the run had crashed by then and not got on.
+
+    Who hands a run over in order makes it get on no more than a crash does.
+    """
+    crashes, before = 0, 0
+    for claim in run.of(*CLAIMS):
+        if claim.type == "run.resumed":
+            crashes = 0 if _progressed(run, before) else crashes
+            crashes += claim.said["why"] == "crash"
+        before = claim.epoch
+        yield claim, crashes
+
+
 def _of_run(run: Run, timeline: Timeline, plan: Plan, busy: _Busy) -> Iterator[Requeue]:
-    claims = run.of(*CLAIMS)
-    for before, after in itertools.pairwise(claims):
+    for (before, crashes), (after, _) in itertools.pairwise(_claims(run)):
         if after.type != "run.resumed" or after.said["why"] != "crash":
             continue
         died = holder(before, timeline)
@@ -89,7 +97,7 @@ def _of_run(run: Run, timeline: Timeline, plan: Plan, busy: _Busy) -> Iterator[R
         if troubled or died.killed_s < true_s(before, died):
             continue
         waited_ms = (true_s(after, lives_on) - died.killed_s) * 1000
-        first = before.said.get("why") != "crash" or _progressed(run, before.epoch)
+        first = crashes == 0 or _progressed(run, before.epoch)
         until_s = died.killed_s + plan.bound_ms / 1000
         heirs = _heirs(timeline, plan, died.killed_s, busy.blocked)
         free = [each for each in heirs if _is_idle(each, died.killed_s, until_s, busy.last_tries)]

@@ -84,6 +84,16 @@ def test_a_worker_with_a_run_on_its_last_try_is_none_that_takes_over() -> None:
     assert found(busy, on_its_last_try("run_3", 3, until_s=200.0), workers=2).apart
 
 
+def test_a_run_that_was_handed_over_since_it_crashed_has_crashed_before() -> None:
+    crashed = [began(90.0, 1, 3), resumed(92.0, 2, 3)]
+    handed_over = (94.0, 3, "run.resumed", {"worker": "w-1-wrk_1", "why": "drain"})
+    got_on: tuple[float, int, str, dict[str, Any]] = (93.0, 2, "message.completed", {})
+    after = resumed(102.0, 4, 2)
+
+    assert not found(a_run("run_1", *crashed, handed_over, after)).first
+    assert found(a_run("run_1", *crashed, got_on, handed_over, after)).first
+
+
 def test_a_run_that_got_on_is_on_its_last_try_no_more() -> None:
     assert not found(on_its_last_try("run_2", 2, until_s=50.0), workers=1).apart
 
