@@ -1,5 +1,6 @@
 """What a call leaves out, and what the tool says that it is then."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -54,14 +55,10 @@ def taking(annotation: Any, *default: Any) -> Tool:
     return tool_of(tool(description="Take a value.")(take))
 
 
-def by_schema(**properties: Json) -> Tool:
-    """Return a tool that only a schema describes, as one of another server is."""
-
-    def take(**given: Any) -> Any:
-        return given
-
+def described(function: Callable[..., Any], **properties: Json) -> Tool:
+    """Return the tool of a function that a ready schema describes."""
     schema: dict[str, Json] = {"type": "object", "properties": properties}
-    return tool_of(tool(description="Take values.", parameters=schema)(take))
+    return tool_of(tool(description="Take values.", parameters=schema)(function))
 
 
 def taken(definition: Tool, given: dict[str, Json]) -> dict[str, Json]:
@@ -157,25 +154,49 @@ def test_a_default_that_would_become_something_else_is_not_said_and_others_are()
     assert definition.values({"times": 3}) == {"code": "NONE", "parts": (1, 2), "times": 3}
 
 
-def test_a_schema_of_another_server_is_taken_at_its_word() -> None:
-    definition = by_schema(
-        limit={"type": "integer", "default": 30},
-        sort={"type": "object", "properties": {"by": {"type": "string", "default": "age"}}},
-        wrong={"type": "integer", "default": "many"},
-        large={"type": "integer", "default": 2**70},
+def test_what_others_make_of_what_is_left_out_is_theirs_to_say() -> None:
+    def change(**given: Any) -> Any:
+        return given
+
+    definition = described(change, state={"type": "string", "default": "open"})
+
+    assert taken(definition, {}) == {}
+
+
+def test_of_a_function_with_a_ready_schema_its_own_defaults_count() -> None:
+    def find(
+        text: str = "all",
+        limit: int = 30,
+        day: date = date(2020, 1, 31),
+        wrong: Any = -1,
+        unsaid: int = 2**70,
+    ) -> str:
+        return f"{text}{limit}{day}{wrong}{unsaid}"
+
+    definition = described(
+        find,
+        text={"type": "string"},
+        limit={"type": "integer", "default": 20},
+        day={"type": "string"},
+        wrong={"type": "integer", "minimum": 0},
+        unsaid={"type": "integer"},
     )
 
-    assert taken(definition, {"sort": {}}) == {"sort": {"by": "age"}, "limit": 30}
+    assert taken(definition, {}) == {"text": "all", "limit": 30}
 
 
 def test_a_default_that_lacks_what_has_a_default_itself_is_not_said() -> None:
-    node: Json = {
-        "type": "object",
-        "properties": {"next": {"$ref": "#/properties/node", "default": {}}},
-    }
-    limit: Json = {"type": "integer", "default": 30}
+    class Bill(BaseModel):
+        """Something to pay."""
 
-    assert taken(by_schema(node=node, limit=limit), {"node": {}}) == {"node": {}, "limit": 30}
+        money: Money = {"cents": 5}  # type: ignore[assignment]  # as pydantic lets it be
+
+    @tool()
+    def pay(bill: Bill, times: int = 1) -> str:
+        """Pay."""
+        return f"{bill}{times}"
+
+    assert taken(tool_of(pay), {"bill": {}}) == {"bill": {}, "times": 1}
 
 
 def test_calls_do_not_share_a_default() -> None:
@@ -187,11 +208,14 @@ def test_calls_do_not_share_a_default() -> None:
 
 
 def test_a_call_does_not_grow_without_bound() -> None:
-    text = "x" * 1_000
-    items: Json = {"type": "object", "properties": {"text": {"type": "string", "default": text}}}
-    definition = by_schema(lines={"type": "array", "items": items})
-    most = CHARS_MAX // (len(text) + 2)
+    @dataclass
+    class Note:
+        text: str = "x" * 1_000
 
-    assert definition.fit({"lines": [{}] * most}).taken["lines"] == [{"text": text}] * most
+    definition = taking(list[Note])
+    most = CHARS_MAX // len(f'"{Note().text}"')
+
+    full = definition.fit({"value": [{}] * most}).taken["value"]
+    assert full == [{"text": Note().text}] * most
     with pytest.raises(ToolValidationError, match="leaves out too much that has defaults"):
-        definition.fit({"lines": [{}] * (most + 1)})
+        definition.fit({"value": [{}] * (most + 1)})

@@ -37,6 +37,7 @@ class Arguments:
         model: type[BaseModel] | None,
         *,
         strict: bool,
+        defaults: Defaults,
         hidden: frozenset[str] = frozenset(),
     ) -> None:
         """`hidden` are the names that no model may fill, even where the schema is open."""
@@ -46,7 +47,7 @@ class Arguments:
         self._hidden = hidden if model is None else frozenset[str]()
         compiler = SchemaCompiler(schema, strict=strict, tried_again=model is not None)
         self._coerce = compiler.compile(cast("Json", schema))
-        self._defaults = Defaults(schema)
+        self._defaults = defaults
         self._read = None
         self._parameters: dict[str, str] = {}
         self._as_made = False

@@ -1,16 +1,21 @@
-"""The defaults that a schema declares, for what a call leaves out: they are a part of the call."""
+"""The defaults of a function, for what a call of it leaves out: they are a part of the call.
+
+What servers and clients make of what is left out is theirs to say, whatever their schemas declare:
+in a request that changes something, it may mean to leave that as it is.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import cast
+from typing import Any, cast
 
 import orjson
 
 from milepost.core.json import Json
 from milepost.tools.coerce import Schema, resolve
 from milepost.tools.misfit import Misfit
+from milepost.tools.signature import Signature
 
 CHARS_MAX = 1_000_000
 """How much may be put into one call: a list of what is nearly empty could become far longer."""
@@ -42,7 +47,7 @@ _Fill = Callable[[Json, _Room], Json]
 
 
 class Defaults:
-    """What a schema says of values that are left out; null says nothing.
+    """What a function's schema says of values that are left out; null says nothing.
 
     They are looked for wherever a schema says what a value is: in objects and lists, behind
     references, and in what may be null instead. Of several alternatives nobody knows which is
@@ -126,6 +131,21 @@ class Defaults:
             return [part(item, room) if part else item for item, part in zip(value, fills)]  # noqa: B905 - the fills have no end
 
         return fill
+
+
+def defaults_of(signature: Signature) -> Schema:
+    """Return what a function's schema would say of its defaults, were it made from the function."""
+    said = ((each.name, _said(each.default)) for each in signature.offered if not each.required)
+    return {"properties": {name: {"default": default} for name, default in said}}
+
+
+def _said(default: Any) -> Json:
+    """Return a value of Python's in JSON, null where that says something else."""
+    try:
+        said: Json = orjson.loads(orjson.dumps(default))
+        return said if bool(said == default) else None
+    except Exception:
+        return None  # It has no form in JSON, or cannot be compared with one.
 
 
 def _declares_any(schema: Json) -> bool:

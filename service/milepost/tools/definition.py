@@ -14,6 +14,7 @@ from milepost.core.pending import is_kind
 from milepost.core.repetition import OnUnknown, ToolEffect
 from milepost.tools.arguments import Arguments, Fitted
 from milepost.tools.check import Checked, checked
+from milepost.tools.defaults import Defaults, defaults_of
 from milepost.tools.docstring import documentation
 from milepost.tools.home import has_home
 from milepost.tools.inject import Injection, wants_secrets
@@ -132,7 +133,12 @@ class Tool:
             "in_thread": self.blocking and not _is_async(self.function),
             "streams": self.streaming or yields,
             "_arguments": Arguments(
-                self.name, parameters, model, strict=self.strict, hidden=signature.hidden
+                self.name,
+                parameters,
+                model,
+                strict=self.strict,
+                hidden=signature.hidden,
+                defaults=Defaults(defaults_of(signature) if model is None else parameters),
             ),
             "_projected": {},
         }
