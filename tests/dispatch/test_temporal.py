@@ -1,7 +1,10 @@
 """Temporal as the dispatcher: what it is away for, what it forgets, and who else takes a run."""
 
 import asyncio
+import socket
 from pathlib import Path
+
+import pytest
 
 from milepost.core.events import RunResumed, RunStarted
 from milepost.dispatch.port import Offer, Ready, Slice
@@ -66,6 +69,27 @@ async def test_runs_are_driven_while_temporal_was_never_there(shop: Workshop) ->
         async with working(shop, dispatch, shop.means([saying("Done.")])):
             run = await shop.queue()
             await status(shop, run.id, "completed")
+
+
+async def test_a_temporal_that_was_silent_from_the_beginning_is_told_as_one_that_falls_silent(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the connection, as a firewall or a stopped process does, and never answers."""
+    monkeypatch.setattr("milepost.dispatch.temporal.ANSWER_S_MAX", 0.1)
+    answers = Answers()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        temporal = Temporal(
+            TemporalAddress(f"127.0.0.1:{silent.getsockname()[1]}", "default", "milepost"),
+            Room(slots=4, drain_s=1, grace_s=3_600),
+            nobody_looks,
+            chime=shop.hub.chime,
+            on_change=answers,
+        )
+
+        async with temporal.connected():
+            await asyncio.wait_for(answers.no.wait(), TIMEOUT_S)
+
+    assert isinstance(answers.error, TimeoutError)
 
 
 async def test_a_namespace_that_is_not_there_is_told_and_runs_go_on(

@@ -180,13 +180,14 @@ class Temporal:
             await asyncio.sleep(AGAIN_S)
 
     async def _serve(self, runtime: Runtime) -> None:
-        client = await Client.connect(
-            self._address.target,
-            namespace=self._address.namespace,
-            runtime=runtime,
-            # Who has to wait for an answer is told that there is none instead.
-            retry_config=RetryConfig(max_retries=1, max_elapsed_time_millis=1_000),
-        )
+        async with asyncio.timeout(ANSWER_S_MAX):
+            client = await Client.connect(
+                self._address.target,
+                namespace=self._address.namespace,
+                runtime=runtime,
+                # Who has to wait for an answer is told that there is none instead.
+                retry_config=RetryConfig(max_retries=1, max_elapsed_time_millis=1_000),
+            )
         await _ask(client)
         self._client = client
         async with asyncio.TaskGroup() as tasks:
