@@ -1,13 +1,14 @@
 """What a call leaves out, and what the tool says that it is then."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from typing import Annotated, Any
+from uuid import UUID, uuid4
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
@@ -183,6 +184,33 @@ def test_of_a_function_with_a_ready_schema_its_own_defaults_count() -> None:
     )
 
     assert taken(definition, {}) == {"text": "all", "limit": 30}
+
+
+def test_what_is_made_anew_with_each_call_keeps_no_default_beside_it_from_being_said() -> None:
+    class Bill(BaseModel):
+        """Something to pay."""
+
+        cents: int = 500
+        id: UUID = Field(default_factory=uuid4)
+
+    @tool()
+    def pay(bill: Bill, parts: Iterable[int], times: int = 3) -> str:
+        """Pay."""
+        return f"{bill}{parts}{times}"
+
+    given: dict[str, Json] = {"bill": {}, "parts": [1]}
+
+    assert taken(tool_of(pay), given) == {"bill": {"cents": 500}, "parts": [1], "times": 3}
+
+
+def test_what_is_made_anew_hides_no_default_that_would_become_something_else() -> None:
+    class Access(BaseModel):
+        """A way in."""
+
+        token: SecretStr = SecretStr("word")
+        id: UUID = Field(default_factory=uuid4)
+
+    assert taken(taking(Access), {"value": {}}) == {"value": {}}
 
 
 def test_a_default_that_lacks_what_has_a_default_itself_is_not_said() -> None:
