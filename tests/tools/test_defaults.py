@@ -213,6 +213,17 @@ def test_what_is_made_anew_hides_no_default_that_would_become_something_else() -
     assert taken(taking(Access), {"value": {}}) == {"value": {}}
 
 
+def test_a_default_that_json_cannot_say_keeps_none_beside_it_from_being_said() -> None:
+    @dataclass
+    class Range:
+        """From an amount to another."""
+
+        least: int = 500
+        most: float = float("inf")
+
+    assert taken(taking(Range), {"value": {}}) == {"value": {"least": 500}}
+
+
 def test_a_default_that_lacks_what_has_a_default_itself_is_not_said() -> None:
     class Bill(BaseModel):
         """Something to pay."""

@@ -164,9 +164,12 @@ def _default(schema: Json) -> _Default | None:
     """Return the default that a schema declares, if it does and JSON can say it."""
     value = schema.get("default") if isinstance(schema, Mapping) else None
     try:
-        return None if value is None else _Default(value, len(orjson.dumps(value)))
+        written = orjson.dumps(value)
     except TypeError:
         return None  # An integer beyond 64 bits: no model could have sent it either.
+    # Infinity is written as null.
+    said = value is not None and orjson.loads(written) == value
+    return _Default(value, len(written)) if said else None
 
 
 def _as_it_is(value: Json, _: _Room) -> Json:
