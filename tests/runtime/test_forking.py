@@ -169,7 +169,9 @@ def test_a_call_that_the_other_run_made_since_is_asked_about_and_names_the_event
     [asked] = of(fork, ApprovalRequested)
     made = seq_of(parent, "tool_call.started")
     assert asked.policy == f"run run_0 has made this very call at its event {made}"
-    assert begun.forked.guarded == {asked.digest: asked.policy}
+    [wanted] = of(parent, ToolCallRequested)
+    written = call_digest(wanted.name, wanted.arguments)
+    assert begun.forked.guarded == {asked.digest: asked.policy, written: asked.policy}
 
 
 def test_what_only_reads_is_not_asked_about() -> None:

@@ -7,17 +7,26 @@ import pytest
 
 from milepost.core.arguments import ArgumentMatch
 from milepost.core.canonical import call_digest
+from milepost.core.decide import decide
+from milepost.core.effects import AskApproval
 from milepost.core.events import (
     ApprovalRequested,
+    RunQueued,
+    RunStarted,
     ToolCallDenied,
     ToolCallRequested,
     ToolCallStarted,
 )
 from milepost.core.json import Json
 from milepost.core.policy import Policy, Rule
+from milepost.core.state import fold
 from milepost.providers.scripted import calling, saying
-from milepost.tools import ToolContext, tool
-from tests.runtime.workshop import ASK, TIMEOUT_S, Workshop, of
+from milepost.runtime.forking import forking
+from milepost.runtime.logged import logged
+from milepost.runtime.rules import rules_for
+from milepost.store import log
+from milepost.tools import Registry, ToolContext, tool, tool_of
+from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Workshop, of
 
 REFUND_7 = calling(("refund", {"order": 7}))
 SHOWN: dict[str, Json] = {"order": 7, "cents": 500}
@@ -123,8 +132,8 @@ async def test_the_log_tells_what_a_tool_was_called_with_and_what_the_model_said
 ) -> None:
     run_id = await shop.driven([REFUND_7, saying("Done.")], deploys.refunding(500))
 
-    log = await shop.log(run_id)
-    [said], [started] = of(log, ToolCallRequested), of(log, ToolCallStarted)
+    events = await shop.log(run_id)
+    [said], [started] = of(events, ToolCallRequested), of(events, ToolCallStarted)
     assert said.arguments == {"order": 7}
     assert (started.arguments, started.coerced) == (SHOWN, ())
 
@@ -157,3 +166,23 @@ async def test_a_call_that_is_made_again_gets_what_it_got_before(shop: Workshop)
     await shop.go_on([saying("Done.")], after, agent=shop.agent(after), claim=successor)
 
     assert made == [500, 500]
+
+
+@pytest.mark.parametrize("order", [7, "7"])
+async def test_a_fork_asks_before_a_call_that_was_made_already_with_the_default_of_then(
+    shop: Workshop, deploys: Deploys, order: Json
+) -> None:
+    wanted = calling(("refund", {"order": order}))
+    run_id = await shop.driven([wanted, saying("Done.")], deploys.refunding(500))
+    past = logged(await shop.store.read(log.read_all(TENANT, run_id)))
+    [seq] = [each.seq for each in past if isinstance(each.event, ToolCallRequested)]
+
+    begun = forking(past, run_id, seq)
+    refund = deploys.refunding(90_000)
+    rules = rules_for(shop.agent(refund), Registry([tool_of(refund)]))
+    queued = RunQueued("clerk", "agt_1", 1, "ses_2", begun.input)
+    state = fold([queued, begun.forked, RunStarted(1, "w1")])
+    [ask] = decide(state, rules, shop.clock())
+
+    assert isinstance(ask, AskApproval)
+    assert ask.arguments == {"order": 7, "cents": 90_000}

@@ -284,17 +284,26 @@ def _guarded(state: State, log: Sequence[Logged], end: int, run_id: str) -> dict
     }
     for call_id, lost in state.calls.items():
         if call_id in begun and lost.status is not CallStatus.DONE and _may_have_acted(lost):
-            digest = call_digest(lost.call.name, _arguments(lost))
-            guarded[digest] = f"run {run_id} has begun this very call at its event {begun[call_id]}"
+            why = f"run {run_id} has begun this very call at its event {begun[call_id]}"
+            guarded |= dict.fromkeys(_digests(lost.call, _arguments(lost)), why)
     for each in log[end:]:
         event = each.event
         if isinstance(event, ToolCallStarted) and event.effect != "read":
             call = state.calls[event.call_id].call
             given = call.arguments if event.arguments is None else event.arguments
             why = f"run {run_id} has made this very call at its event {each.seq}"
-            guarded.setdefault(call_digest(call.name, given), why)
+            guarded = {**dict.fromkeys(_digests(call, given), why), **guarded}
         state = evolve(state, event)
     return guarded
+
+
+def _digests(call: ToolCall, given: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return what tells a call: all that its tool got, and without what was a default by then.
+
+    By now it may have another one, and would make the same call all the same.
+    """
+    written = {name: value for name, value in given.items() if name in call.arguments}
+    return call_digest(call.name, given), call_digest(call.name, written)
 
 
 def _place_in_trace(past: Sequence[Logged], run_id: str, trace_parent: str | None) -> str | None:
