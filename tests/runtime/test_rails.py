@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 import pytest
 
 from milepost.core.agents import Agent, Compression, LoopDetection, StructuredOutput
+from milepost.core.arguments import ArgumentMatch
 from milepost.core.canonical import call_digest
 from milepost.core.errors import ProviderError
 from milepost.core.events import (
+    ApprovalRequested,
     CacheHit,
     Failure,
     GuardrailTriggered,
@@ -53,7 +55,7 @@ from milepost.core.model import (
     Spent,
     TextDelta,
 )
-from milepost.core.policy import Policy
+from milepost.core.policy import Policy, Rule
 from milepost.core.usage import Usage
 from milepost.guardrails import Block, Rewrite, Subject, Verdict, rail
 from milepost.live.hub import LiveText
@@ -69,6 +71,14 @@ from tests.telemetry.spoken import spoken
 MAIL = "ann@example.com"
 CUT_OFF = RegexRail(pattern="secret")
 SENT: list[str] = []
+
+
+@dataclass
+class Reader:
+    """Somebody to tell something."""
+
+    mail: str
+    name: str = ""
 
 
 @tool
@@ -462,6 +472,36 @@ async def test_a_call_is_made_with_what_the_rails_made_of_its_arguments(guarded:
     assert await guarded.log(run_id, ToolCallScreened) == [
         ToolCallScreened("call_1_0", arguments={"to": "[email]"})
     ]
+
+
+async def test_what_the_rails_make_of_arguments_leaves_out_what_the_model_did(
+    shop: Workshop,
+) -> None:
+    @tool
+    def tell(to: list[Reader], reason: str = "none") -> str:
+        """Tell readers something."""
+        return f"{to}{reason}"
+
+    unsaid = Rule("tell", (ArgumentMatch("reason", absent=True),), reason="say why")
+    agent = shop.agent(
+        tell,
+        policy=Policy(ask=(unsaid,), allow=("tell",)),
+        guardrails=Guardrails(tool_arguments=(PiiRail(),)),
+    )
+    run = await shop.queue()
+    wanted = calling(("tell", {"to": [{"mail": MAIL}, {"mail": "ann"}]}))
+    await shop.go_on([wanted], tell, agent=agent)
+
+    log = await shop.log(run.id)
+    assert of(log, ToolCallScreened) == [
+        ToolCallScreened("call_1_0", arguments={"to": [{"mail": "[email]"}, {"mail": "ann"}]})
+    ]
+    [asked] = of(log, ApprovalRequested)
+    assert asked.policy.endswith("reason is absent: say why")
+    assert asked.arguments == {
+        "to": [{"mail": "[email]", "name": ""}, {"mail": "ann", "name": ""}],
+        "reason": "none",
+    }
 
 
 async def test_the_message_that_asks_for_a_call_stays_as_the_model_wrote_it(

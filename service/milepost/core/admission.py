@@ -75,14 +75,19 @@ def decide_call(open_call: OpenCall, state: State, rules: Rules) -> Effect | Non
             return None
 
 
-def look_at(open_call: OpenCall, arguments: Mapping[str, Json], rules: Rules) -> Effect | None:
+def look_at(
+    open_call: OpenCall,
+    arguments: Mapping[str, Json],
+    rules: Rules,
+    given: Mapping[str, Json] | None = None,
+) -> Effect | None:
     """Have the guardrails look at a call, or tell the model what they have against it.
 
     None where they have nothing, and where there are none.
     """
     call = open_call.call
     if rules.screens_calls and not open_call.screened:
-        return ScreenCall(call, arguments)
+        return ScreenCall(call, arguments, given)
     if open_call.blocked is not None:
         return Record((ToolCallFailed(call.id, Failure("guardrail_blocked", open_call.blocked)),))
     return None
@@ -107,8 +112,8 @@ def _judge_settled(open_call: OpenCall, settled: Mapping[str, Json] | None, rule
 def _look(open_call: OpenCall, ruling: Ruling, rules: Rules) -> Effect | None:
     """Only what may be made is looked at, be it as the model or as an approver wants it."""
     match ruling:
-        case Run(arguments) | Ask(arguments):
-            return look_at(open_call, arguments, rules)
+        case Run(arguments, given=given) | Ask(arguments, given=given):
+            return look_at(open_call, arguments, rules, given)
         case _:
             return None
 

@@ -213,9 +213,10 @@ def _route(state: State, rules: Rules) -> tuple[Effect, ...]:
     looks: list[Effect] = []
     for open_call in open_calls:
         call = open_call.call
-        match rules.judge(call, open_call.counts):
+        match ruling := rules.judge(call, open_call.counts):
             case Run(arguments) | Ask(arguments) | Count(arguments):
-                if look := look_at(open_call, arguments, rules):
+                given = None if isinstance(ruling, Count) else ruling.given
+                if look := look_at(open_call, arguments, rules, given):
                     looks.append(look)
                 chosen.append({"name": call.name, "arguments": dict(arguments)})
                 closed.append(ToolCallFailed(call.id, ROUTED))

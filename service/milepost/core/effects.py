@@ -1,6 +1,7 @@
 """What a run wants done next: written down, or done in the world once it is written down."""
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from milepost.core.events import (
     ApprovalKind,
@@ -38,10 +39,14 @@ class SummarizeHistory:
 
 @dataclass(frozen=True, slots=True)
 class ScreenCall:
-    """Have the guardrails look at a call with these coerced arguments, as above."""
+    """Have the guardrails look at a call with these coerced arguments, as above.
+
+    `given` are those without the defaults of what was left out.
+    """
 
     call: ToolCall
     arguments: Mapping[str, Json]
+    given: Mapping[str, Json] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from milepost.core.agents import Agent
 from milepost.core.effects import ScreenCall
@@ -76,13 +77,16 @@ class Rails:
     async def call(self, effect: ScreenCall, said: Sequence[Message]) -> list[Event]:
         """Return what the rails make of a call, and whether it serves what was `said`."""
         call_id, tool = effect.call.id, effect.call.name
-        given = dict(effect.arguments)
-        taken = await self._passage(self._arguments, self._subject("tool_arguments", given, tool))
+        whole = dict(effect.arguments)
+        taken = await self._passage(self._arguments, self._subject("tool_arguments", whole, tool))
         events: list[Event] = [*_told(taken.triggers, "tool_arguments", call_id)]
         if taken.blocked:
             return [*events, ToolCallScreened(call_id, blocked=_refusal(taken.blocked))]
         assert isinstance(taken.value, dict), "a rail puts arguments in the place of arguments"
-        changed = taken.value if taken.value != given else None
+        changed = None
+        if taken.value != whole:
+            given = whole if effect.given is None else dict(effect.given)
+            changed = _without_defaults(taken.value, whole, given)
         if self._coherence is None or not self._coherence.sees(tool):
             return [*events, ToolCallScreened(call_id, arguments=changed)]
         judged = await self._coherence.judge(replace(effect, arguments=taken.value), said)
@@ -192,6 +196,24 @@ def _told(
     return [
         GuardrailTriggered(each.rail, each.action, each.reason, call_id, place) for each in triggers
     ]
+
+
+def _without_defaults(changed: Json, whole: Json, given: Json) -> Any:
+    """Return what rails made of the `whole` without the defaults in it that they left alone.
+
+    What the model left out is left out still: rules may ask for just that.
+    """
+    match changed, whole, given:
+        case dict(), dict(), dict():
+            return {
+                name: _without_defaults(value, whole.get(name), given.get(name))
+                for name, value in changed.items()
+                if name in given or name not in whole or value != whole[name]
+            }
+        case list(), list(), list() if len(changed) == len(whole) == len(given):
+            return [*map(_without_defaults, changed, whole, given)]
+        case _:
+            return changed
 
 
 def _refusal(trigger: Trigger) -> str:
