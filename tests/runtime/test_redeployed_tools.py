@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import orjson
 import pytest
 
 from milepost.core.arguments import ArgumentMatch
@@ -25,6 +26,7 @@ from milepost.runtime.forking import forking
 from milepost.runtime.logged import logged
 from milepost.runtime.rules import rules_for
 from milepost.store import log
+from milepost.store.approvals import Edit
 from milepost.tools import Registry, ToolContext, tool, tool_of
 from tests.runtime.workshop import ASK, TENANT, TIMEOUT_S, Workshop, of
 
@@ -114,6 +116,28 @@ async def test_rules_judge_what_was_approved_and_not_what_is_a_default_by_then(
 
     assert deploys.made == made
     assert len(of(await shop.log(run_id), ToolCallDenied)) == (not made)
+
+
+@pytest.mark.parametrize("default", [500, 90_000])
+async def test_a_default_that_an_edit_leaves_as_it_was_shown_was_not_written_by_anybody(
+    shop: Workshop, deploys: Deploys, default: int
+) -> None:
+    refund = deploys.refunding(500)
+    named = Rule("refund", (ArgumentMatch("cents"),))
+    policy = Policy(ask=("refund",), deny_when=(named,))
+    run = await shop.queue()
+    await shop.go_on([REFUND_7], refund, agent=shop.agent(refund, policy=policy))
+    [asked] = await shop.pending()
+    edited: dict[str, Json] = {**SHOWN, "order": 8}
+    edit = Edit(orjson.dumps(edited).decode(), call_digest("refund", edited), "refund(8)")
+    await shop.decide(asked, edit=edit)
+    refund = deploys.refunding(default)
+    agent = shop.agent(refund, policy=policy if default == 500 else ASK)
+    await shop.go_on([saying("Done.")], refund, agent=agent)
+
+    assert deploys.made == [(8, 500)]
+    [started] = of(await shop.log(run.id), ToolCallStarted)
+    assert started.arguments == edited
 
 
 async def test_a_yes_from_before_a_tool_had_the_default_holds(
