@@ -1,7 +1,7 @@
 """What a call leaves out, and what the tool says that it is then."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
 from typing import Annotated, Any
@@ -211,6 +211,26 @@ def test_what_is_made_anew_hides_no_default_that_would_become_something_else() -
         id: UUID = Field(default_factory=uuid4)
 
     assert taken(taking(Access), {"value": {}}) == {"value": {}}
+
+
+def test_a_default_that_would_become_something_else_keeps_none_beside_it_from_being_said() -> None:
+    @dataclass
+    class Bill:
+        """Something to pay."""
+
+        to: Sequence[str] = ()
+        cents: int = 500
+        money: Money = field(default_factory=lambda: Money(cents=5))
+
+    definition = taking(list[Bill])
+
+    assert taken(definition, {"value": [{}, {"to": ["ann"]}, {"money": {"cents": 7}}]}) == {
+        "value": [
+            {"cents": 500},
+            {"to": ["ann"], "cents": 500},
+            {"money": {"cents": 7, "currency": "EUR"}, "cents": 500},
+        ]
+    }
 
 
 def test_a_default_that_json_cannot_say_keeps_none_beside_it_from_being_said() -> None:

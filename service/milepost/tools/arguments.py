@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from milepost.core.errors import ToolValidationError
 from milepost.core.json import Json
 from milepost.tools.coerce import SchemaCompiler
-from milepost.tools.defaults import Defaults
+from milepost.tools.defaults import Defaults, Filled
 from milepost.tools.misfit import Misfit, clipped, dotted, unexpected
 from milepost.tools.raised import told
 from milepost.tools.signature import OMITTED
@@ -104,27 +104,28 @@ class Arguments:
             full = self._defaults.fill(coerced)
         except Misfit as misfit:
             raise misfit.to_error(self._tool) from None
-        more = {name: value for name, value in full.items() if coerced.get(name) != value}
-        if not more or self._comes_to(coerced, more, made):
-            return full
-        kept = coerced
-        for name, value in more.items():
-            if self._comes_to(kept, {name: value}, made):
-                kept = {**kept, name: value}
-        return kept
+        if not full.taken or self._comes_to(full, 0, coerced, made):
+            return full.arguments
+        kept: list[int] = []
+        for each in dict.fromkeys(full.taken):
+            more = self._defaults.fill(coerced, [*kept, each])
+            if self._comes_to(more, len(full.taken) - len(more.taken), coerced, made):
+                kept.append(each)
+        return self._defaults.fill(coerced, kept).arguments
 
-    def _comes_to(self, kept: dict[str, Json], more: dict[str, Json], made: dict[str, Any]) -> bool:
-        """Say whether the tool gets what is `made` if more is said, which then lacks nothing."""
+    def _comes_to(
+        self, full: Filled, lacking: int, coerced: dict[str, Json], made: dict[str, Any]
+    ) -> bool:
+        """Say whether the tool gets what is `made` if more is said, which lacks no more then."""
         try:
-            said = self._coerced({**kept, **more})
-            again = self._defaults.fill(said)
-            if any(said[name] != value or again[name] != value for name, value in more.items()):
+            said = self._coerced(full.arguments)
+            if said != full.arguments or len(self._defaults.fill(said).taken) != lacking:
                 return False
             if self._read is None:
                 return True
             # What is made the second time of the same comes last: a clock may have moved by then.
-            full = self._values(said)
-            return _is_equal(full, made) or _is_same(full, made, self._values(kept))
+            values = self._values(said)
+            return _is_equal(values, made) or _is_same(values, made, self._values(coerced))
         except Exception:
             return False
 

@@ -4,7 +4,7 @@ What servers and clients make of what is left out is theirs to say, whatever the
 in a request that changes something, it may mean to leave that as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -22,17 +22,35 @@ CHARS_MAX = 1_000_000
 
 
 class _Room:
-    """How many characters of defaults a call still has room for."""
+    """How many characters of defaults a call still has room for, and which it may have.
 
-    def __init__(self) -> None:
+    `taken` are those that it has, as often as it has them.
+    """
+
+    def __init__(self, only: Collection[int] | None) -> None:
         self._left = CHARS_MAX
+        self._only = only
+        self.taken: list[int] = []
+
+    def has(self, default: "_Default") -> bool:
+        """Say whether the call may have that default."""
+        return self._only is None or id(default) in self._only
 
     def take(self, default: "_Default") -> Json:
         """Return a default that belongs to the call alone."""
         self._left -= default.chars
         if self._left < 0:
             raise Misfit("leaves out too much that has defaults; say less in one call")
+        self.taken.append(id(default))
         return deepcopy(default.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Arguments with the defaults of what they left out, and which those are."""
+
+    arguments: dict[str, Json]
+    taken: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +80,14 @@ class Defaults:
         self.declares_any = fill is not None
         self._fill = fill or _as_it_is
 
-    def fill(self, arguments: dict[str, Json]) -> dict[str, Json]:
+    def fill(self, arguments: dict[str, Json], only: Collection[int] | None = None) -> Filled:
         """Return arguments that fit with the defaults of what they leave out, in another dict.
 
+        `only` are the defaults that may be among them, all if None.
         Raises `Misfit` if those are more than `CHARS_MAX` characters.
         """
-        return cast("dict[str, Json]", self._fill(arguments, _Room()))
+        room = _Room(only)
+        return Filled(cast("dict[str, Json]", self._fill(arguments, room)), room.taken)
 
     def _compile(self, schema: Json) -> _Fill | None:
         if not isinstance(schema, Mapping):
@@ -113,8 +133,9 @@ class Defaults:
             for name, given in value.items():
                 part = inner.get(name) if name in properties else rest
                 filled[name] = part(given, room) if part else given
-            left_out = (name for name in defaults if name not in value)
-            return {**filled, **{name: room.take(defaults[name]) for name in left_out}}
+            left_out = (each for each in defaults.items() if each[0] not in value)
+            more = {name: room.take(default) for name, default in left_out if room.has(default)}
+            return {**filled, **more}
 
         return fill
 
