@@ -278,4 +278,5 @@ def _quiet_runtime() -> Runtime:
     """
     forwarding = LogForwardingConfig(logging.getLogger("temporalio"))
     config = LoggingConfig("error,temporalio_client=off", forwarding=forwarding)
-    return Runtime(telemetry=TelemetryConfig(logging=config))
+    # Its heartbeats would tell Temporal of this machine, and nothing that a run needs.
+    return Runtime(telemetry=TelemetryConfig(logging=config), worker_heartbeat_interval=None)
