@@ -291,6 +291,11 @@ def test_a_run_that_waits_is_cancelled(base_url: str, tmp_path: Path, parked: st
         (["grants", "revoke", "gra_x"], "there is no grant gra_x"),
         (["policies", "check", "nobody", "add"], "there is no agent 'nobody'"),
         (["memories", "delete", "mem_x"], "there is no memory mem_x"),
+        (["batches", "get", "bat_x"], "there is no batch bat_x"),
+        (["batches", "tail", "bat_x"], "there is no batch bat_x"),
+        (["batches", "results", "bat_x"], "there is no batch bat_x"),
+        (["batches", "cancel", "bat_x"], "there is no batch bat_x"),
+        (["batches", "delete", "bat_x"], "there is no batch bat_x"),
         (["schedules", "pause", "sch_x"], "there is no schedule sch_x"),
         (["schedules", "update", "sch_x", "--name", "x"], "there is no schedule sch_x"),
         (["schedules", "update", "sch_x", "--input", "x"], "there is no schedule sch_x"),
@@ -323,6 +328,7 @@ def test_what_the_server_refuses_is_said_in_one_line(
         (["runs", "say", "run_x"], "Missing argument 'TEXT'"),
         (["runs", "list", "--status", "gone"], "'gone' is not one of 'queued'"),
         (["memories", "list", "--scope", "all"], "'all' is not one of 'session'"),
+        (["batches", "create", "demo", "nowhere.ndjson"], "nowhere.ndjson cannot be read"),
         (["schedules", "create", "demo", "hi"], "Missing option '--cron'"),
         (
             ["schedules", "create", "demo", "hi", "--cron", "0 9 * * *", "--overlap", "queue"],
@@ -550,6 +556,46 @@ def test_what_is_known_is_listed_looked_for_exported_and_forgotten(
     assert (deleted.code, deleted.out) == (0, "")
     [left] = lines(asked(base_url, tmp_path, "memories", "list", "--user", "eva", "--json"))
     assert left["content"] == "Eva likes green tea."
+
+
+def test_a_batch_is_made_of_a_file_watched_listed_and_erased(base_url: str, tmp_path: Path) -> None:
+    second = '{"input": "What is 2 + 2?", "custom_id": "b", "metadata": {"c": "\u2028"}}'
+    file = tmp_path / "items.ndjson"
+    file.write_text(f'"What is 1 + 2?"\n\n{second}\n', "utf-8")
+    words = ("batches", "create", "demo", str(file), "--concurrency", "1", "--metadata", "a=b")
+
+    told = asked(base_url, tmp_path, *words, "--user", "zoe", "--priority", "3", "--stream")
+    [batch] = lines(asked(base_url, tmp_path, "batches", "list", "--metadata", "a=b", "--json"))
+    results = lines(asked(base_url, tmp_path, "batches", "results", batch["id"], "--json"))
+    table = asked(base_url, tmp_path, "batches", "results", batch["id"], "--done").out
+    again = asked(base_url, tmp_path, "batches", "tail", batch["id"]).out
+    cancelled = asked(base_url, tmp_path, "batches", "cancel", batch["id"])
+    deleted = asked(base_url, tmp_path, "batches", "delete", batch["id"])
+
+    assert (told.code, told.err) == (0, "")
+    assert told.out.splitlines()[-1] == "completed  2 of 2: 2 completed" == again.splitlines()[-1]
+    assert (batch["concurrency"], batch["user"], batch["priority"]) == (1, "zoe", 3)
+    assert [result["output"]["text"] for result in results] == ["1 + 2 = 3.", "2 + 2 = 4."]
+    assert [result["custom_id"] for result in results] == [None, "b"]
+    assert table.splitlines()[0].split() == ["INDEX", "ID", "STATUS", "RUN", "OUTPUT"]
+    assert json.loads(cancelled.out)["status"] == "completed"
+    assert (deleted.code, deleted.out) == (0, "")
+    assert lines(asked(base_url, tmp_path, "batches", "list", "--metadata", "a=b", "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [('"hi"\nhello', "line 2 of items is not JSON"), ("[1]", "line 1 of items is no item")],
+)
+def test_a_file_that_holds_no_items_is_refused_with_its_line(
+    base_url: str, tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "items").write_text(text)
+
+    said = asked(base_url, tmp_path, "batches", "create", "demo", "items")
+
+    assert said.code == MISCONFIGURED
+    assert told in " ".join(said.err.split())
 
 
 def test_a_schedule_is_made_looked_at_paused_resumed_and_forgotten(

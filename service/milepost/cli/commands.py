@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from milepost.cli.approvals import app as approvals
+from milepost.cli.batches import app as batches
 from milepost.cli.flags import CLIENT, DATABASE, SERVER, WORKER, with_settings
 from milepost.cli.garbage import none_expected
 from milepost.cli.key_commands import app as keys
@@ -37,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(runs, name="runs")
+app.add_typer(batches, name="batches")
 app.add_typer(schedules, name="schedules")
 app.add_typer(approvals, name="approvals")
 app.add_typer(policies, name="policies")
