@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 import pytest
+from pydantic import BaseModel
 
 from milepost.core.arguments import ArgumentMatch
 from milepost.core.canonical import call_digest
@@ -21,7 +22,7 @@ from milepost.core.events import (
 from milepost.core.json import Json
 from milepost.core.policy import Policy, Rule
 from milepost.core.state import fold
-from milepost.providers.scripted import calling, saying
+from milepost.providers.scripted import Script, calling, saying
 from milepost.runtime.forking import forking
 from milepost.runtime.logged import logged
 from milepost.runtime.rules import rules_for
@@ -197,16 +198,45 @@ async def test_a_fork_asks_before_a_call_that_was_made_already_with_the_default_
     shop: Workshop, deploys: Deploys, order: Json
 ) -> None:
     wanted = calling(("refund", {"order": order}))
-    run_id = await shop.driven([wanted, saying("Done.")], deploys.refunding(500))
+    ask = await asked_by_a_fork(shop, wanted, deploys.refunding(500), deploys.refunding(90_000))
+
+    assert ask.arguments == {"order": 7, "cents": 90_000}
+
+
+async def test_a_fork_asks_likewise_where_the_default_is_within_a_value(shop: Workshop) -> None:
+    def refunding(default: int) -> Callable[..., str]:
+        class Line(BaseModel):
+            """A line of an order."""
+
+            sku: str
+            cents: int = default
+
+        @tool
+        def refund(lines: list[Line]) -> str:
+            """Refund lines of an order."""
+            return f"refunded {len(lines)}"
+
+        return refund
+
+    wanted = calling(("refund", {"lines": [{"sku": "a"}]}))
+    ask = await asked_by_a_fork(shop, wanted, refunding(500), refunding(90_000))
+
+    assert ask.arguments == {"lines": [{"sku": "a", "cents": 90_000}]}
+
+
+async def asked_by_a_fork(
+    shop: Workshop, wanted: Script, before: Callable[..., str], after: Callable[..., str]
+) -> AskApproval:
+    """Return what a fork asks that repeats a call whose tool was deployed anew meanwhile."""
+    run_id = await shop.driven([wanted, saying("Done.")], before)
     past = logged(await shop.store.read(log.read_all(TENANT, run_id)))
     [seq] = [each.seq for each in past if isinstance(each.event, ToolCallRequested)]
 
     begun = forking(past, run_id, seq)
-    refund = deploys.refunding(90_000)
-    rules = rules_for(shop.agent(refund), Registry([tool_of(refund)]))
+    rules = rules_for(shop.agent(after), Registry([tool_of(after)]))
     queued = RunQueued("clerk", "agt_1", 1, "ses_2", begun.input)
     state = fold([queued, begun.forked, RunStarted(1, "w1")])
     [ask] = decide(state, rules, shop.clock())
 
     assert isinstance(ask, AskApproval)
-    assert ask.arguments == {"order": 7, "cents": 90_000}
+    return ask

@@ -89,6 +89,7 @@ from milepost.core.messages import NOT_RUN, Message, ToolCall
 from milepost.core.model import FinishReason
 from milepost.core.repetition import ToolEffect
 from milepost.core.usage import Usage
+from milepost.core.written import written
 
 
 class CallStatus(StrEnum):
@@ -693,8 +694,8 @@ def _approve(state: State, event: ApprovalDecided) -> State:
     open_call = state.calls[event.call_id]
     call, asked, screened = open_call.call, open_call.asked, open_call.screened
     if event.arguments is not None:
-        written = _written(event.arguments, open_call)
-        call, asked, screened = replace(call, arguments=written), event.arguments, False
+        wrote = written(event.arguments, asked or {}, call.arguments)
+        call, asked, screened = replace(call, arguments=wrote), event.arguments, False
     again = event.decision == "not_happened"
     return _mark(
         state,
@@ -707,19 +708,6 @@ def _approve(state: State, event: ApprovalDecided) -> State:
         approved_by=event.by,
         comment=event.comment,
     )
-
-
-def _written(edited: Mapping[str, Json], open_call: OpenCall) -> dict[str, Json]:
-    """Return an edit without the defaults in it that are as they were shown: nobody wrote them.
-
-    What is made is what was approved, all the same.
-    """
-    before, shown = open_call.call.arguments, open_call.asked or {}
-    return {
-        name: value
-        for name, value in edited.items()
-        if name in before or name not in shown or value != shown[name]
-    }
 
 
 def _expire(state: State, event: ApprovalExpired) -> State:

@@ -38,6 +38,7 @@ from milepost.core.events import (
 from milepost.core.json import Json
 from milepost.core.messages import Message, ToolCall
 from milepost.core.state import CallStatus, OpenCall, State, evolve, fold, told, transcript
+from milepost.core.written import written
 from milepost.runtime.calls import TOO_MANY
 from milepost.runtime.logged import Logged
 from milepost.runtime.settle import GIVEN_UP, RUN_ENDED
@@ -302,8 +303,8 @@ def _digests(call: ToolCall, given: Mapping[str, Json]) -> tuple[str, ...]:
 
     By now it may have another one, and would make the same call all the same.
     """
-    written = {name: value for name, value in given.items() if name in call.arguments}
-    return call_digest(call.name, given), call_digest(call.name, written)
+    wrote = written(given, given, call.arguments)
+    return call_digest(call.name, given), call_digest(call.name, wrote)
 
 
 def _place_in_trace(past: Sequence[Logged], run_id: str, trace_parent: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from milepost.core.agents import Agent
 from milepost.core.effects import ScreenCall
@@ -22,6 +21,7 @@ from milepost.core.guardrails import Guardrails, Place
 from milepost.core.json import Json
 from milepost.core.messages import Message
 from milepost.core.state import State
+from milepost.core.written import written
 from milepost.guardrails.held_back import HeldBack
 from milepost.guardrails.passage import Passage, Post, Trigger, passage
 from milepost.guardrails.text_rail import TextRail
@@ -85,8 +85,8 @@ class Rails:
         assert isinstance(taken.value, dict), "a rail puts arguments in the place of arguments"
         changed = None
         if taken.value != whole:
-            given = whole if effect.given is None else dict(effect.given)
-            changed = _without_defaults(taken.value, whole, given)
+            given = whole if effect.given is None else effect.given
+            changed = written(taken.value, whole, given)
         if self._coherence is None or not self._coherence.sees(tool):
             return [*events, ToolCallScreened(call_id, arguments=changed)]
         judged = await self._coherence.judge(replace(effect, arguments=taken.value), said)
@@ -196,24 +196,6 @@ def _told(
     return [
         GuardrailTriggered(each.rail, each.action, each.reason, call_id, place) for each in triggers
     ]
-
-
-def _without_defaults(changed: Json, whole: Json, given: Json) -> Any:
-    """Return what rails made of the `whole` without the defaults in it that they left alone.
-
-    What the model left out is left out still: rules may ask for just that.
-    """
-    match changed, whole, given:
-        case dict(), dict(), dict():
-            return {
-                name: _without_defaults(value, whole.get(name), given.get(name))
-                for name, value in changed.items()
-                if name in given or name not in whole or value != whole[name]
-            }
-        case list(), list(), list() if len(changed) == len(whole) == len(given):
-            return [*map(_without_defaults, changed, whole, given)]
-        case _:
-            return changed
 
 
 def _refusal(trigger: Trigger) -> str:
