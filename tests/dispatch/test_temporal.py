@@ -52,16 +52,21 @@ class Looks:
                 await self._more.wait()
 
 
-async def test_runs_are_driven_while_temporal_was_never_there(shop: Workshop) -> None:
-    await hired(shop, shop.agent())
-    answers = Answers()
-    temporal = Temporal(
-        TemporalAddress(f"127.0.0.1:{_free_port()}", "default", "milepost"),
+def at(target: str, shop: Workshop, answers: Answers, namespace: str = "default") -> Temporal:
+    """Return the dispatcher of a process, for a Temporal that may not be there."""
+    return Temporal(
+        TemporalAddress(target, namespace, "milepost"),
         Room(slots=4, drain_s=1, grace_s=3_600),
         nobody_looks,
         chime=shop.hub.chime,
         on_change=answers,
     )
+
+
+async def test_runs_are_driven_while_temporal_was_never_there(shop: Workshop) -> None:
+    await hired(shop, shop.agent())
+    answers = Answers()
+    temporal = at(f"127.0.0.1:{_free_port()}", shop, answers)
 
     async with temporal.connected():
         await asyncio.wait_for(answers.no.wait(), TIMEOUT_S)
@@ -78,13 +83,7 @@ async def test_a_temporal_that_was_silent_from_the_beginning_is_told_as_one_that
     monkeypatch.setattr("milepost.dispatch.temporal.ANSWER_S_MAX", 0.1)
     answers = Answers()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        temporal = Temporal(
-            TemporalAddress(f"127.0.0.1:{silent.getsockname()[1]}", "default", "milepost"),
-            Room(slots=4, drain_s=1, grace_s=3_600),
-            nobody_looks,
-            chime=shop.hub.chime,
-            on_change=answers,
-        )
+        temporal = at(f"127.0.0.1:{silent.getsockname()[1]}", shop, answers)
 
         async with temporal.connected():
             await asyncio.wait_for(answers.no.wait(), TIMEOUT_S)
@@ -97,13 +96,7 @@ async def test_a_namespace_that_is_not_there_is_told_and_runs_go_on(
 ) -> None:
     await hired(shop, shop.agent())
     answers = Answers()
-    temporal = Temporal(
-        TemporalAddress(shared_temporal.address, "elsewhere", "milepost"),
-        Room(slots=4, drain_s=1, grace_s=3_600),
-        nobody_looks,
-        chime=shop.hub.chime,
-        on_change=answers,
-    )
+    temporal = at(shared_temporal.address, shop, answers, namespace="elsewhere")
 
     async with temporal.connected():
         await asyncio.wait_for(answers.no.wait(), TIMEOUT_S)
