@@ -90,7 +90,7 @@ def do_quietly() -> None:
 @executor("broken")
 def do_broken() -> str:
     """Break."""
-    raise ValueError("the card 4242 was declined")
+    raise ValueError("the card of Zanzibar was declined")
 
 @executor("gated", permissions=["nobody"])
 def do_gated() -> str:
