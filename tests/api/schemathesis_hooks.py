@@ -49,6 +49,8 @@ BEYOND_A_SCHEMA = {
     "url_not_allowed",
 }
 _REFUSED = "Schema-valid request rejected"
+_NOT_FOUND = "Created resource not found"
+NOBODY = "none"
 _URL = re.compile(r"https?://[^\x00-\x20\x7f]{1,1900}\Z")
 TIMES = {
     "cron": (
@@ -95,8 +97,10 @@ def after_call(context: HookContext, case: Case[Any], response: Response) -> Non
 def filter_failure(
     context: HookContext, failure: Failure, case: Case[Any], response: Response
 ) -> bool:
-    """Count no refusal as a failure whose reason no schema can say."""
+    """Count no refusal as a failure whose reason no schema can say, or that we brought about."""
     del context
+    if failure.title == _NOT_FOUND:
+        return NOBODY not in case.path_parameters.values()
     if failure.title != _REFUSED:
         return True
     code = response.json()["code"]
@@ -183,7 +187,7 @@ def _spare_what_is_there(part: dict[str, Any]) -> None:
     """Let nobody delete what the others are to find, such as the key that all of them use."""
     for name, there in THERE.items():
         if part.get(name) in there:
-            part[name] = "none"
+            part[name] = NOBODY
 
 
 def _whole(value: Any) -> Any:
