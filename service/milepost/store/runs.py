@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import case, func, insert, null, or_, select, true, update
+from sqlalchemy import ColumnElement, case, func, insert, null, or_, select, true, update
 
 from milepost.core.errors import ConflictError
 from milepost.core.spans import Span
@@ -125,15 +125,15 @@ def search(tenant: str, wanted: RunFilter, page: Page) -> Work[list[RunRow]]:
 def matching(tenant: str, wanted: RunFilter) -> Query:
     """Return the query for `COLUMNS` of the tenant's runs that match."""
     query: Query = select(*COLUMNS).where(_R.tenant == tenant)
+    if wanted.status not in {None, "completed"}:
+        # SQLite takes an index only where it finds the index's own condition.
+        query = query.where(_R.status != word("completed"))
     if wanted.status == "queued":
         query = query.where(_R.status.in_(words(schema.PENDING)))
-    elif wanted.status not in {None, *schema.ORDINARY}:
-        # SQLite takes an index only where it finds the index's own condition.
-        query = query.where(_R.status.not_in(words(schema.ORDINARY)), _R.status == wanted.status)
     else:
         query = where_equal(query, {_R.status: wanted.status})
     if wanted.agent is not None:
-        query = query.where((_R.agent == wanted.agent) | (_R.agent_id == wanted.agent))
+        query = query.where(_is_of(wanted.agent))
     query = where_equal(
         query,
         {
@@ -148,6 +148,15 @@ def matching(tenant: str, wanted: RunFilter) -> Query:
         query = query.where(_R.forked_from == wanted.forked_from)
     query = where_between(query, _R.created_ms, wanted.created_after_ms, wanted.created_before_ms)
     return where_labelled(query, _R.metadata, wanted.metadata)
+
+
+def _is_of(agent: str) -> ColumnElement[bool]:
+    """Return the condition for an agent's runs, by its name or its id.
+
+    What cannot be an id is looked for as a name alone, for which there is an index.
+    """
+    named = _R.agent == agent
+    return named | (_R.agent_id == agent) if agent.startswith("agt_") else named
 
 
 _DELIVER = Statement(

@@ -33,9 +33,8 @@ ACTIVE = ("queued", "running", "waiting")
 PENDING = ("scheduled", "blocked", "queued")
 ENDED = ("completed", "incomplete", "failed", "cancelled", "expired")
 BATCH_OPEN = ("running", "cancelling")
-# Where nearly all runs stand. An index holds the rest, which is what people look for.
-ORDINARY = ("scheduled", "blocked", "queued", "running", "completed")
-_IS_STOPPED = text(f"status NOT IN ({', '.join(map(repr, ORDINARY))})")
+# Nearly all runs have completed. An index holds the rest, which is what people look for.
+_IS_UNCOMPLETED = text("status <> 'completed'")
 _REMINDS = text("status = 'pending' AND remind_ms IS NOT NULL")
 _HAS_TOOL = text("tool IS NOT NULL")
 _HAS_MODEL = text("model IS NOT NULL")
@@ -248,12 +247,29 @@ runs = Table(
         postgresql_where=text("status IN ('queued', 'running', 'waiting')"),
     ),
     Index(
-        "ix_runs_stopped",
+        "ix_runs_uncompleted",
         "tenant",
         "status",
         "id",
-        sqlite_where=_IS_STOPPED,
-        postgresql_where=_IS_STOPPED,
+        sqlite_where=_IS_UNCOMPLETED,
+        postgresql_where=_IS_UNCOMPLETED,
+    ),
+    Index("ix_runs_agent", "tenant", "agent", "id"),
+    Index(
+        "ix_runs_user",
+        "tenant",
+        "user_id",
+        "id",
+        sqlite_where=text("user_id IS NOT NULL"),
+        postgresql_where=text("user_id IS NOT NULL"),
+    ),
+    Index(
+        "ix_runs_maker",
+        "tenant",
+        "made_by",
+        "id",
+        sqlite_where=text("made_by IS NOT NULL"),
+        postgresql_where=text("made_by IS NOT NULL"),
     ),
     Index(None, "tenant", "id"),
     Index(None, "session_id", "turn"),
