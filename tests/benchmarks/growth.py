@@ -1,7 +1,7 @@
 """`python -m tests.benchmarks.growth`: what a run costs beside few others that are over, and many.
 
-For each database: a claim, and a run under load, with a past of so many runs. Every run of the past
-has its session, its log, its spans and its usage.
+For each database: a claim, the slowest list of few runs, and a run under load, with a past of so
+many runs. Every run of the past has its session, its log, its spans and its usage.
 """
 
 import argparse
@@ -18,12 +18,13 @@ from tests import devservices
 from tests.benchmarks import report, systems
 from tests.benchmarks.comparison import Sample, measure, put
 from tests.benchmarks.copies import OVER, multiply
-from tests.benchmarks.parked import Times, claiming
+from tests.benchmarks.parked import Times, claiming, listing
 from tests.benchmarks.plan import Stage
 from tests.benchmarks.systems import SHOWN, Database, System, SystemName
 
 SIZES = (100, 10_000, 1_000_000)
 TRIES = 200
+LISTS = 20
 ROUNDS = 3
 _STAGE = Stage(at_once=64, rounds=ROUNDS, seconds=3.0)
 _NAMES: tuple[SystemName, ...] = ("sqlite", "postgres")
@@ -31,10 +32,11 @@ _NAMES: tuple[SystemName, ...] = ("sqlite", "postgres")
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """What was measured with a past of so many runs; the load's best round counts."""
+    """What was measured with a past of so many runs; the slowest list, the load's best round."""
 
     past: int
     claim: Times
+    listed: Times
     load: Sample
     making_s: float
 
@@ -91,17 +93,18 @@ class Growing:
         making_s = time.perf_counter() - began
         claim = asyncio.run(claiming(self._address, TRIES))
         with self._serving() as system:
+            listed = asyncio.run(listing(system.server.port, LISTS))
             put(system, at_once=16, seconds=30, runs=200)
             samples = [measure(_STAGE, system) for _ in range(_STAGE.rounds)]
         self._past = past + sum(sample.load.runs for sample in samples) + 200 + TRIES
-        return Aged(past, claim, max(samples, key=lambda each: each.load.rate), making_s)
+        return Aged(past, claim, listed, max(samples, key=lambda each: each.load.rate), making_s)
 
     def _serving(self) -> AbstractContextManager[System]:
         return systems.milepost(self._name, self._folder, self._model_url, self._database)
 
 
 _HEAD = (
-    f"{'runs that are over':>20}{'claim ms p50':>14}{'p99':>8}{'of first':>10}"
+    f"{'runs that are over':>20}{'claim ms p50':>14}{'p99':>8}{'of first':>10}{'list p50':>10}"
     f"{'runs/s':>9}{'of first':>10}{'CPU ms a run':>14}{'db':>7}{'made in s':>11}"
 )
 
@@ -111,7 +114,7 @@ def _row(aged: Aged, first: Aged) -> str:
     database_ms = (load.database_s or 0) * 1000 / load.load.runs
     return (
         f"{aged.past:>20,}{aged.claim.p50:>14.2f}{aged.claim.p99:>8.2f}"
-        f"{aged.claim.p50 / first.claim.p50:>9.1f}x{load.load.rate:>9.0f}"
+        f"{aged.claim.p50 / first.claim.p50:>9.1f}x{aged.listed.p50:>10.2f}{load.load.rate:>9.0f}"
         f"{load.load.rate / first.load.load.rate:>9.2f}x{load.server_ms_a_run:>14.2f}"
         f"{database_ms:>7.2f}{aged.making_s:>11.0f}"
     )

@@ -1,4 +1,4 @@
-"""What runs that wait cost those that do not: claims and the inbox, with few and with very many."""
+"""What very many runs cost the few that matter: claims, lists, and the inbox of those that wait."""
 
 import time
 from collections.abc import Sequence
@@ -16,6 +16,15 @@ from tests.store.making import a_finish, an_id, queued
 ROUNDS = 5
 CLAIMS_TTL_MS = 600_000
 INBOX = "/v1/approvals?status=pending"
+FEW = (
+    "status=queued",
+    "status=running",
+    "status=waiting",
+    "status=failed",
+    "agent=nobody",
+    "user=nobody",
+    "made_by=nobody",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,24 @@ async def inbox(port: int, key: str, tries: int) -> Times:
         rounds.append(times(took))
     await connection.close()
     return quietest(rounds)
+
+
+async def listing(port: int, tries: int) -> Times:
+    """Return how long the slowest takes of the lists in which few runs are, or none."""
+    connection, slowest = await Connection.open(port), Times(0, 0)
+    for wanted in FEW:
+        rounds = []
+        for _ in range(ROUNDS):
+            took = []
+            for _ in range(tries):
+                began = time.perf_counter()
+                answer = await connection.ask("GET", f"/v1/runs?{wanted}")
+                took.append(time.perf_counter() - began)
+                assert answer.status == 200, answer.body
+            rounds.append(times(took))
+        slowest = max(slowest, quietest(rounds), key=lambda each: each.p50)
+    await connection.close()
+    return slowest
 
 
 async def claiming(address: Address, tries: int) -> Times:
