@@ -19,6 +19,7 @@ from milepost.store.engine import (
 )
 from milepost.store.hurry import hurrying
 from milepost.store.postgres_pipeline import Written, exchange
+from milepost.store.postgres_pool import HotPool
 from milepost.store.postgres_session import Connection, claim, first_statements, parameters
 from milepost.store.transaction import OpenTransaction
 from milepost.store.transaction_postgres import PostgresTransaction
@@ -95,7 +96,7 @@ class PostgresEngine:
         conninfo = options.pop("conninfo")
         # Each keeps a connection to itself, and others must still find one.
         self.transactions_max = max(1, min(TRANSACTIONS_MAX, pool_max // 2))
-        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+        self._pool = HotPool(
             conninfo,
             connection_class=Connection,
             kwargs=options,

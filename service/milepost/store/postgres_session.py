@@ -71,6 +71,7 @@ class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
     """One for the event loop, which hangs up on a server that does not answer within `answer_s`.
 
     Nothing is `prepared` unless the session `is_ours`: what another one keeps is a stranger's, too.
+    It is `idle_since_s`, by the monotonic clock, while nobody uses it.
     """
 
     answer_s = ANSWER_S
@@ -80,6 +81,7 @@ class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.prepared = Prepared()
+        self.idle_since_s = time.monotonic()
 
     @asynccontextmanager
     async def pipeline(self) -> AsyncIterator[psycopg.AsyncPipeline]:
