@@ -83,6 +83,7 @@ from milepost.store.address import Address, SqliteAddress, parse_address
 from milepost.store.blobs import DirectoryBlobs
 from milepost.store.opening import open_stores, open_thread_store
 from milepost.store.store import Store
+from milepost.telemetry.database_up import DatabaseUp
 from milepost.telemetry.export import Exporter
 from milepost.telemetry.logs import mask
 from milepost.telemetry.metrics import Metrics
@@ -137,10 +138,15 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
     async with AsyncExitStack() as stack:
         stack.enter_context(lockfile.held(address))
         await asyncio.to_thread(migrate.prepare, address, may_migrate=settings.migrate)
-        asking, store = await stack.enter_async_context(
-            open_stores(address, pool_max=settings.pool_max, queue_max=settings.queue_max)
-        )
         hub, metrics = Hub(), Metrics()
+        asking, store = await stack.enter_async_context(
+            open_stores(
+                address,
+                pool_max=settings.pool_max,
+                queue_max=settings.queue_max,
+                told=DatabaseUp(metrics),
+            )
+        )
         redis_up = RedisUp(metrics) if settings.redis_url else None
         background = Background()
         stack.push_async_callback(background.close)

@@ -116,7 +116,22 @@ async def test_a_database_that_is_away_is_not_asked_for_each_of_a_group(engine: 
             answers = await asyncio.gather(*asked)
 
     assert {type(answer) for answer in answers} == {DatabaseUnavailableError}
+    assert {str(answer) for answer in answers} == {"the database is away"}
     assert breaking.asked == 1 + AWAY_MAX
+
+
+async def test_whether_a_group_could_be_written_is_told(engine: Engine) -> None:
+    breaking = BreakingEngine(engine)
+    breaking.absences = 1
+    told: list[str | None] = []
+    lane = Lane(
+        breaking, Groups(), first_letter, lambda error: told.append(str(error) if error else None)
+    )
+    async with served(lane):
+        await settled(lane, "a")
+        await lane.submit("b")
+
+    assert told == ["the database is away", None]
 
 
 async def test_a_programming_error_reaches_everyone_and_the_lane_goes_on(engine: Engine) -> None:

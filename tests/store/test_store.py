@@ -10,7 +10,7 @@ import pytest
 from milepost.core.errors import FencedError, NotFoundError, OverloadedError
 from milepost.store import new_runs, runs
 from milepost.store.address import Address
-from milepost.store.engine import CollisionError, Engine
+from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
 from milepost.store.records import Append, Claim, InboxMovedError, Request
 from milepost.store.store import Store
 from milepost.store.work import Work
@@ -271,3 +271,21 @@ async def test_two_processes_share_a_session_s_turn(address: Address) -> None:
 
         assert sorted(item.status for item in created) == ["blocked", "queued"]
         assert len(await claims(one, await a_worker(one))) == 1
+
+
+async def test_whether_the_database_does_what_it_is_asked_is_told(engine: Engine) -> None:
+    breaking = BreakingEngine(engine)
+    told: list[str | None] = []
+    store = Store(breaking, told=lambda error: told.append(str(error) if error else None))
+    breaking.absences = 2
+
+    with pytest.raises(DatabaseUnavailableError):
+        await store.read(runs.find(TENANT, "run_1"))
+    with pytest.raises(DatabaseUnavailableError):
+        await store.write(runs.find(TENANT, "run_1"))
+    with pytest.raises(NotFoundError):  # An answer, if no news of the database's health.
+        await store.read(runs.find(TENANT, "run_1"))
+    async with serving(store):
+        await store.create(a_run())
+
+    assert told == ["the database is away", "the database is away", None]

@@ -1,7 +1,7 @@
 """What a database is to the rest of the store: a place where work is done."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
@@ -19,6 +19,14 @@ def tell_each(told: Sequence["asyncio.Future[T]"], results: Sequence[T]) -> None
     for future, result in zip(told, results, strict=True):
         if not future.done():
             future.set_result(result)
+
+
+Told = Callable[[Exception | None], None]
+"""Takes what became of something that the database was asked: None, or why it did not do it."""
+
+
+def nobody(_: Exception | None) -> None:
+    """Tell nobody: who asks notices by itself."""
 
 
 class CollisionError(MilepostError):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from milepost.store.cancellation import heed_cancellation
-from milepost.store.engine import DatabaseUnavailableError, Engine
+from milepost.store.engine import DatabaseUnavailableError, Engine, Told, nobody
 from milepost.store.work import Work
 
 In = TypeVar("In")
@@ -23,7 +23,8 @@ class Lane(Generic[In, Out]):
     """A queue of items of one kind, written a group at a time.
 
     `batch` makes the work for a group, `keys` what two items of one group must not share. A group
-    that fails is written again one by one, so that each learns its own fate.
+    that fails is written again one by one, so that each learns its own fate. `told` is whom the
+    store tells whether the database did what it was asked.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class Lane(Generic[In, Out]):
         engine: Engine,
         batch: Callable[[Sequence[In]], Work[list[Out]]],
         keys: Callable[[In], Sequence[object]],
+        told: Told = nobody,
     ) -> None:
         self._engine = engine
         self._batch = batch
         self._keys = keys
+        self._told = told
         self._waiting: deque[tuple[In, asyncio.Future[Out]]] = deque()
         self._some = asyncio.Event()
 
@@ -79,8 +82,11 @@ class Lane(Generic[In, Out]):
         try:
             work = self._batch([item for item, _ in group])
             await self._engine.write_each(work, [future for _, future in group])
+            self._told(None)
         except Exception as error:
             heed_cancellation()
+            if isinstance(error, DatabaseUnavailableError):
+                self._told(error)
             if len(group) > 1:
                 await self._write_each(group)
             else:
@@ -94,17 +100,17 @@ class Lane(Generic[In, Out]):
         away = 0
         for number, (item, future) in enumerate(group):
             await self._write([(item, future)])
-            away = away + 1 if _is_away(future) else 0
+            error = _absence(future)
+            away = away + 1 if error else 0
             if away == AWAY_MAX:
                 for _, left in group[number + 1 :]:
-                    _fail(left, DatabaseUnavailableError("the database does not answer"))
+                    _fail(left, DatabaseUnavailableError(str(error)))
                 return
 
 
-def _is_away(future: "asyncio.Future[Out]") -> bool:
-    if future.cancelled():
-        return False
-    return isinstance(future.exception(), DatabaseUnavailableError)
+def _absence(future: "asyncio.Future[Out]") -> DatabaseUnavailableError | None:
+    error = None if future.cancelled() else future.exception()
+    return error if isinstance(error, DatabaseUnavailableError) else None
 
 
 def _fail(future: "asyncio.Future[Out]", error: Exception) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from milepost.store.address import Address, SqliteAddress
-from milepost.store.engine import Engine
+from milepost.store.engine import Engine, Told, nobody
 from milepost.store.engine_postgres import PostgresEngine
 from milepost.store.engine_sqlite import SqliteEngine
 from milepost.store.store import Store
@@ -26,20 +26,21 @@ async def open_engine(address: Address, *, pool_max: int, waiting_max: int | Non
 
 @asynccontextmanager
 async def open_stores(
-    address: Address, *, pool_max: int, queue_max: int
+    address: Address, *, pool_max: int, queue_max: int, told: Told = nobody
 ) -> AsyncIterator[tuple[Store, Store]]:
     """Yield the store of those who ask, and the store of those who work: often the same.
 
     On Postgres each has half of the `pool_max` connections, so that no crowd of requests keeps a
     worker from the run that it has in hand, nor a new run from being queued. What asks while
     `ASKING_MAX` others wait is refused with `OverloadedError`. `pool_max` is at least 3: who works
-    has two, since a tool's transaction may hold one.
+    has two, since a tool's transaction may hold one. `told` hears whether the database does what
+    both ask.
     """
     async with AsyncExitStack() as stack:
         if isinstance(address, SqliteAddress):
             alone = await open_engine(address, pool_max=pool_max)
             stack.push_async_callback(alone.close)
-            store = Store(alone, queue_max=queue_max)
+            store = Store(alone, queue_max=queue_max, told=told)
             yield store, store
             return
         working_max = max(WORKING_MIN, pool_max // 2)
@@ -48,8 +49,8 @@ async def open_stores(
         asking = await open_engine(address, pool_max=pool_max - working_max, waiting_max=ASKING_MAX)
         stack.push_async_callback(asking.close)
         yield (
-            Store(asking, commits=working, queue_max=queue_max),
-            Store(working, queue_max=queue_max),
+            Store(asking, commits=working, queue_max=queue_max, told=told),
+            Store(working, queue_max=queue_max, told=told),
         )
 
 

@@ -22,7 +22,13 @@ from milepost.store.budget_counters import Place
 from milepost.store.budgets import BudgetRow
 from milepost.store.cancellation import heed_cancellation, told_to_stop
 from milepost.store.conversations import ScopeKey
-from milepost.store.engine import CollisionError, DatabaseUnavailableError, Engine
+from milepost.store.engine import (
+    CollisionError,
+    DatabaseUnavailableError,
+    Engine,
+    Told,
+    nobody,
+)
 from milepost.store.lane import Lane
 from milepost.store.rates import Counting
 from milepost.store.records import NO_LESSON, Append, InboxMessage, LogEntry, NewRun
@@ -41,7 +47,8 @@ OUTAGE_WAITS_S = (0.05, 0.2, 0.5, 1.0, 2.0)
 class Store:
     """Where everything is kept. `run` must be running for what is committed in groups.
 
-    That goes by way of `commits`: the same database, where no crowd waits.
+    That goes by way of `commits`: the same database, where no crowd waits. `told` hears whether the
+    database does what it is asked.
     """
 
     def __init__(
@@ -51,21 +58,23 @@ class Store:
         commits: Engine | None = None,
         queue_max: int | None = None,
         waits_s: Sequence[float] = OUTAGE_WAITS_S,
+        told: Told = nobody,
     ) -> None:
         self.engine = engine
+        self._told = told
         self._waits_s = waits_s
         self.queue_max = queue_max
         self._creates: Lane[NewRun, new_runs.Created | Exception] = Lane(
-            commits or engine, self._create_all, _creating
+            commits or engine, self._create_all, _creating, told
         )
         self._appends: Lane[Append, tuple[int, tuple[str, ...]]] = Lane(
-            commits or engine, log.append, _appending
+            commits or engine, log.append, _appending, told
         )
         self._spending: Lane[Reserve | Settle, spending.Outcome] = Lane(
-            commits or engine, spending.spend, _spending
+            commits or engine, spending.spend, _spending, told
         )
         self._counts: Lane[Counting, dict[str, int]] = Lane(
-            commits or engine, rates.count, _counting
+            commits or engine, rates.count, _counting, told
         )
 
     async def run(self) -> None:
@@ -78,11 +87,11 @@ class Store:
 
     async def read(self, work: Work[T]) -> T:
         """Do work that changes nothing."""
-        return await self.engine.read(work)
+        return await self._asked(self.engine.read(work))
 
     async def write(self, work: Work[T]) -> T:
         """Do work in a transaction of its own."""
-        return await self.engine.write(work)
+        return await self._asked(self.engine.write(work))
 
     def transaction(self, limit_s: float) -> AbstractAsyncContextManager[OpenTransaction]:
         """Give a transaction that stays open between statements; see `Engine.transaction`."""
@@ -196,6 +205,16 @@ class Store:
             return await self._when_back(lambda: act(*args, **kwargs))
 
         return outlast
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        """Return what the database gives, and tell whether it did."""
+        try:
+            given = await answer
+        except DatabaseUnavailableError as error:
+            self._told(error)
+            raise
+        self._told(None)
+        return given
 
     async def _append(self, item: Append) -> tuple[int, tuple[str, ...]]:
         try:

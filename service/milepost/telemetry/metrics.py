@@ -86,6 +86,9 @@ class Metrics:
         for came in SCHEDULE_STATUSES:
             self._schedules.labels(came)
         self._appends = counter("milepost_appends", "Iterations written to a log.")
+        self._database_failures = counter(
+            "milepost_database_failures", "What the database was asked in vain, for now."
+        )
         self._spans_dropped = counter("milepost_spans_dropped", "Spans that were not exported.")
         self._model_duration = histogram(
             "milepost_model_duration_seconds", "How long models took.", buckets=MODEL_BUCKETS_S
@@ -151,6 +154,10 @@ class Metrics:
     def count_schedule(self, status: ScheduleStatus) -> None:
         """Count what became of a time at which a schedule came."""
         self._schedules.labels(status).inc()
+
+    def count_database_failure(self) -> None:
+        """Count something that the database could not be brought to do, and may do later."""
+        self._database_failures.inc()
 
     def count_dropped_spans(self, count: int) -> None:
         """Count spans that were not exported."""

@@ -12,6 +12,7 @@ from tests import devservices
 from tests.benchmarks.outages.outage import Besides
 from tests.benchmarks.outages.site import COMMON_WAY, LONE_WAY, Site
 from tests.deploy.backups import PostgresBackups
+from tests.full_disk import full_disk
 from tests.torture.fleet import Member
 from tests.torture.ground import url_of
 from tests.torture.proxy import Fault
@@ -56,6 +57,15 @@ async def postgres_full(at: Site) -> Besides:
         await asyncio.to_thread(_take_all, at.ground.url, taken)
         await asyncio.sleep(AWAY_S)
         await asyncio.to_thread(taken.close)
+    return {}
+
+
+async def sqlite_full(at: Site) -> Besides:
+    """Leave the file of the one process no room for a while."""
+    [member] = at.fleet.members
+    assert member.child
+    with full_disk(member.child.pid):
+        await asyncio.sleep(AWAY_S)
     return {}
 
 

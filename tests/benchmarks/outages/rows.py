@@ -39,6 +39,7 @@ ON_POSTGRES = (
 )
 ON_SQLITE = (
     Outage("nothing at all, on SQLite", of_processes.nothing),
+    Outage("there is no room for SQLite for 2 s", of_databases.sqlite_full),
     Outage("SQLite's process is killed, and started again", of_processes.all_killed),
 )
 ON_TEMPORAL = (
