@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import resource
 import socket
 import ssl
 import traceback
@@ -88,6 +89,28 @@ async def test_a_tool_call_and_then_an_answer_are_streamed(http: Http) -> None:
     assert second.text == "token0 token1 token2 "
     assert (second.finish_reason, second.usage) == ("stop", Usage(50, 3))
     assert (second.response_id, second.model) == ("chatcmpl-stub", "stub-model")
+
+
+async def test_a_call_for_which_no_file_is_left_to_open_waits_until_there_is_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    looked_up: list[str] = []
+
+    async def one_left_later(host: str, port: int) -> Sequence[AddrInfoType]:
+        looked_up.append(host)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft if looked_up[1:] else 3, hard))
+        return await here(host, port)
+
+    try:
+        async with (
+            openai_server.serving(tokens=1) as base_url,
+            Http(resolve=one_left_later) as http,
+        ):
+            reply = await replied(provider(http, base_url))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert reply.calls == (RequestedCall("call_add", "add", '{"a":17,"b":25}'),)
+    assert len(looked_up) == 2
 
 
 @pytest.mark.parametrize("token_delay_s", [0, 0.002], ids=["at once", "in pieces"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 
@@ -389,6 +390,20 @@ async def test_what_an_outage_broke_off_does_not_count_as_a_crash(shop: Workshop
     run = await shop.queue()
 
     async with working(shop, shop.means([UnavailableError("away")] * 4 + [saying("Back.")])):
+        await status(shop, run.id, "completed")
+
+    whys = {event.why for event in of(await shop.log(run.id), RunResumed)}
+    assert whys == {"outage"}
+
+
+@pytest.mark.usefixtures("agent")
+async def test_what_its_machine_has_none_left_of_does_not_count_as_a_crash_of_a_run(
+    shop: Workshop,
+) -> None:
+    lacks = [OSError(errno.EMFILE, "Too many open files")] * 4
+    run = await shop.queue()
+
+    async with working(shop, shop.means([*lacks, saying("Here.")]), poll_s=0.001):
         await status(shop, run.id, "completed")
 
     whys = {event.why for event in of(await shop.log(run.id), RunResumed)}

@@ -4,6 +4,7 @@ Integers are written exactly, also beyond 2**53, where the RFC's number model wo
 two different amounts must never share a digest.
 """
 
+import codecs
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from milepost.core.json import Json
 # ECMAScript's Number::toString switches to exponents outside of these (RFC 8785, 3.2.2.3).
 _PLAIN_EXPONENT_MAX = 21
 _PLAIN_EXPONENT_MIN = -6
+# A codec is a module: whoever looked for it at first use might find no file left to open.
+_utf_16 = codecs.getencoder("utf-16-be")
 
 
 def canonical(value: Json) -> str:
@@ -26,7 +29,7 @@ def canonical(value: Json) -> str:
         case float():
             return _number(value)
         case Mapping():
-            ordered = sorted(value.items(), key=lambda item: item[0].encode("utf-16-be"))
+            ordered = sorted(value.items(), key=lambda item: _utf_16(item[0])[0])
             members = (f"{canonical(key)}:{canonical(item)}" for key, item in ordered)
             return "{" + ",".join(members) + "}"
         case Sequence():

@@ -11,6 +11,7 @@ from httptools import HttpParserError
 
 from milepost.core.errors import ConfigurationError, ProviderError
 from milepost.core.model import Delta, Finished, ModelRequest, Spent
+from milepost.core.scarcity import is_scarcity
 from milepost.core.usage import Usage
 from milepost.providers.address import is_address
 from milepost.providers.failures import Failures
@@ -20,6 +21,7 @@ from milepost.providers.reading import Decoder, Patience, Reading
 from milepost.providers.tokens import estimate, estimate_prompt
 from milepost.providers.wire_names import WireNames
 
+SCARCE_S = 0.25
 ERROR_BODY_S_MAX = 5.0
 ERROR_BODY_BYTES_MAX = 16_384
 
@@ -95,7 +97,7 @@ class Endpoint:
         path, body = self._wire.path(request), self._wire.encode(request)
         try:
             async with asyncio.timeout(self._patience.first_s):
-                answer = await self._destination.post(path, body)
+                answer = await self._post(path, body)
         except ssl.SSLCertVerificationError as error:
             raise self._failures.unreachable(error, retryable=False) from error
         except TimeoutError as error:
@@ -110,6 +112,19 @@ class Endpoint:
         if answer.status != 200:
             raise await self._refused(answer)
         return answer
+
+    async def _post(self, path: str, body: bytes) -> Answer:
+        """Ask. Where this machine has no file left for a connection, wait for one.
+
+        That is no fault of the vendor's, which another one would not have, and it costs no attempt.
+        """
+        while True:
+            try:
+                return await self._destination.post(path, body)
+            except OSError as error:
+                if not is_scarcity(error):
+                    raise
+            await asyncio.sleep(SCARCE_S)
 
     async def _refused(self, answer: Answer) -> ProviderError:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from milepost.core.errors import FencedError, MilepostError, UnavailableError
+from milepost.core.scarcity import is_scarcity
 from milepost.dispatch.port import Dispatcher, Offer
 from milepost.dispatch.sql import Sql
 from milepost.live.hub import QUEUE_BELL, RunTail
@@ -276,9 +277,18 @@ class Worker:
             await self._give_up(claim, "crash")
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # A panic below Python is no `Exception`, and ends no other run.
+        except BaseException as error:  # A panic below Python is no `Exception`.
+            if is_scarcity(error):
+                await self._let_go(claim, error)
+                return
             self._log.exception("a run crashed its worker", run=claim.run_id)
             await self._give_up(claim, "crash")
+
+    async def _let_go(self, claim: Claim, lack: BaseException) -> None:
+        """Give up what this machine cannot drive for now, once another try may be of use."""
+        self._log.warning("let go of a run", run=claim.run_id, why=str(lack))
+        await asyncio.sleep(self._poll_s)
+        await self._give_up(claim, "outage")
 
     @contextmanager
     def _noticing(self, driven: "_Driven") -> Iterator[None]:
