@@ -4,7 +4,7 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
-_METRIC = re.compile(r"\b(?P<name>milepost_[a-z_]+)(?:\{(?P<matchers>[^}]*)\})?")
+_METRIC = re.compile(r"\b(?P<name>(?:milepost|process)_[a-z_]+)(?:\{(?P<matchers>[^}]*)\})?")
 _MATCHER = re.compile(r'(?P<label>\w+)="(?P<value>[^"]*)"')
 # Prometheus adds these itself.
 TARGET_LABELS = frozenset({"job", "instance"})

@@ -1,7 +1,9 @@
 """Metrics: what is counted, and that a scrape reads it."""
 
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,6 +31,7 @@ FAILURE = Failure("provider_error", "no")
 OUTPUT = Output("42")
 TAKEN = Usage(input_tokens=50, output_tokens=20)
 STATUSES = ("delivered", "failed", "dead")
+MANY_FILES = 50
 
 
 def span(
@@ -233,3 +236,16 @@ def test_redis_is_in_the_metrics_only_where_there_should_be_one() -> None:
 
     assert (up, down) == (1, 0)
     assert "milepost_redis_up" not in samples(without)
+
+
+def test_it_is_told_how_many_files_are_open_and_how_many_may_be() -> None:
+    before = samples(Metrics())
+
+    with ExitStack() as stack:
+        for _ in range(MANY_FILES):
+            stack.enter_context(Path(__file__).open())
+        during = samples(Metrics())
+
+    # What others of this process have open comes and goes meanwhile.
+    assert during["process_open_fds"] > before["process_open_fds"] + MANY_FILES / 2
+    assert during["process_max_fds"] >= during["process_open_fds"]

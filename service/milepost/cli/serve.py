@@ -18,6 +18,7 @@ from milepost.cli.beginning import begin
 from milepost.cli.binding import bind
 from milepost.cli.garbage import collect_rarely
 from milepost.cli.greeting import greeting
+from milepost.cli.open_files import allow_many
 from milepost.core.errors import ConfigurationError, MilepostError
 from milepost.settings import Settings
 from milepost.wiring import Process, process
@@ -46,6 +47,7 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     begin(settings)
+    allow_many()
     with closing(bind(settings.host, settings.port)) as listening:
         leaving.run(_serve(settings, listening))
 
@@ -83,6 +85,7 @@ def work(settings: Settings) -> None:
     if not settings.slots:
         raise ConfigurationError("a worker with 0 slots would drive nothing: give it some --slots")
     begin(settings)
+    allow_many()
     # Nobody can start anything at a worker, so it needs no keys wherever it binds its probes to.
     here = settings.model_copy(update={"host": "127.0.0.1"})
     if not settings.probe_port:
