@@ -27,6 +27,7 @@ from milepost.telemetry.logs import logger
 IDLE_POLL_S = 1.0
 STRAYS_S = 5.0
 FAIR_EVERY = 8
+LACK_POLLS = 5
 RELEASE_WAITS_S = (0.1, 0.5, 2.0, 5.0)
 
 
@@ -285,9 +286,12 @@ class Worker:
             await self._give_up(claim, "crash")
 
     async def _let_go(self, claim: Claim, lack: BaseException) -> None:
-        """Give up what this machine cannot drive for now, once another try may be of use."""
+        """Give up what this machine cannot drive for now, once another try may be of use.
+
+        Not sooner: each try says in the run's log that it began.
+        """
         self._log.warning("let go of a run", run=claim.run_id, why=str(lack))
-        await asyncio.sleep(self._poll_s)
+        await asyncio.sleep(self._poll_s * LACK_POLLS)
         await self._give_up(claim, "outage")
 
     @contextmanager
