@@ -224,12 +224,14 @@ async def test_what_breaks_is_logged_and_not_told(caplog: pytest.LogCaptureFixtu
 
 async def test_a_database_that_is_away_is_said_so_with_when_to_come_back() -> None:
     async def breaks(_: Scope, __: Receive, ___: Send) -> None:
-        raise DatabaseUnavailableError("Postgres: the connection is lost")
+        raise DatabaseUnavailableError('Postgres: connection to server at "10.1.2.3" failed')
 
     async with behind_the_edge(breaks) as client:
         answer = await client.get("/v1/runs")
 
     assert refusal(answer) == (503, "database_unavailable")
+    assert "10.1.2.3" not in answer.text, "where the database is, is for the log"
+    assert "may have been done" in answer.json()["detail"]
     assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("1", "1000")
     assert answer.headers["x-should-retry"] == "true"
 

@@ -17,6 +17,7 @@ from milepost.core.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from milepost.store.engine import DatabaseUnavailableError
 
 _STATUS: tuple[tuple[type[MilepostError], int], ...] = (
     (InvalidError, 422),
@@ -115,7 +116,7 @@ def problem(error: MilepostError, *, instance: str, request_id: str) -> Response
 def problem_body(error: MilepostError, *, instance: str, request_id: str) -> dict[str, Any]:
     """Return the error as a response's body, or as a part of one."""
     status = status_of(error)
-    detail = str(error) if status != 500 else "Something went wrong here; the log says what."
+    detail = _detail(error, status)
     code = error.code if status != 500 else "internal"
     errors = _errors(error)
     return {
@@ -136,6 +137,21 @@ def problem_body(error: MilepostError, *, instance: str, request_id: str) -> dic
         },
         **_extra(error),
     }
+
+
+def _detail(error: MilepostError, status: int) -> str:
+    """Return what went wrong, as far as it is a client's to know.
+
+    What a database says names its host or its files, and is in the log.
+    """
+    if status == 500:
+        return "Something went wrong here; the log says what."
+    if isinstance(error, DatabaseUnavailableError):
+        return (
+            "the database cannot be used just now; come back after a moment, and repeat what"
+            " writes with its Idempotency-Key, as it may have been done"
+        )
+    return str(error)
 
 
 def _errors(error: MilepostError) -> list[dict[str, str]]:
