@@ -13,8 +13,8 @@ from milepost.live.frames import Frame
 from milepost.live.hub import LINK_BELL, Hub, LiveText, RunTail
 from milepost.live.redis_link import OUT_MAX, RedisLink
 from milepost.live.text_buffers import REST_S, TEXT_TTL_S
+from tests.clock import Clock
 from tests.journeys.proxy import Proxy, proxied
-from tests.providers.redis_stubs import Clock
 
 TIMEOUT_S = 10
 RETRY_S = 0.02

@@ -8,31 +8,23 @@ from milepost.core.errors import ConfigurationError
 from milepost.core.memories import Finding
 from milepost.memory.knowledge import DAY_MS
 from milepost.memory.notebook import Notebook
+from tests.clock import Clock
 
-NOON_MS = 1_700_000_000_000 - 1_700_000_000_000 % DAY_MS + 12 * 3_600_000
+DAY_S = DAY_MS / 1000
+NOON_S = 1_700_000_000 - 1_700_000_000 % DAY_S + 12 * 3_600
 ANN = Finding("entity", "a painter", "Ann", attributes={"type": "person"})
 LIVES = Finding("relation", "", "Ann", "lives in", "Oslo")
 NUTS = Finding("fact", "Ann is allergic to nuts.")
 COLD = Finding("log", "Ann has a cold.")
 
 
-class Clock:
-    """A clock that stands still until it is turned."""
-
-    def __init__(self) -> None:
-        self.ms = NOON_MS
-
-    def __call__(self) -> int:
-        return self.ms
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOON_S)
 
 
 def test_me6_an_entity_is_there_once_whatever_its_case(clock: Clock) -> None:
-    book = Notebook(None, clock)
+    book = Notebook(None, clock.ms)
 
     book.add([ANN, Finding("entity", "", "Oslo")])
     book.add([Finding("entity", "", "ANN")])
@@ -42,7 +34,7 @@ def test_me6_an_entity_is_there_once_whatever_its_case(clock: Clock) -> None:
 
 
 def test_me6_of_fifty_entities_who_was_not_mentioned_for_longest_goes_first(clock: Clock) -> None:
-    book = Notebook(None, clock)
+    book = Notebook(None, clock.ms)
     book.add(Finding("entity", "", f"e{number}") for number in range(50))
 
     book.add([Finding("entity", "", "e0"), Finding("entity", "", "new")])
@@ -54,7 +46,7 @@ def test_me6_of_fifty_entities_who_was_not_mentioned_for_longest_goes_first(cloc
 
 
 def test_me7_relations_are_found_by_their_words(clock: Clock) -> None:
-    book = Notebook(None, clock)
+    book = Notebook(None, clock.ms)
     book.add([LIVES, Finding("relation", "", "Ben", "owns", "a car")])
 
     assert book.found("Where is Oslo?") == ["Ann — lives in — Oslo"]
@@ -63,20 +55,20 @@ def test_me7_relations_are_found_by_their_words(clock: Clock) -> None:
 
 
 def test_me8_facts_and_the_log_of_two_days_are_in_a_folder(tmp_path: Path, clock: Clock) -> None:
-    book = Notebook(tmp_path, clock)
+    book = Notebook(tmp_path, clock.ms)
     book.add([ANN, LIVES, NUTS, COLD])
-    clock.ms += DAY_MS
+    clock.now += DAY_S
     book.add([Finding("log", "Ann is well.")])
 
     assert (tmp_path / "facts.md").read_text() == "- Ann is allergic to nuts.\n"
     assert (tmp_path / "logs" / "2023-11-14.md").read_text() == "- Ann has a cold.\n"
-    again = Notebook(tmp_path, clock)
+    again = Notebook(tmp_path, clock.ms)
     assert again.of("entity") == [ANN]
     assert again.of("relation") == [LIVES]
     assert again.of("fact") == [NUTS]
     assert [each.content for each in again.of("log")] == ["Ann has a cold.", "Ann is well."]
-    clock.ms += DAY_MS
-    later = Notebook(tmp_path, clock)
+    clock.now += DAY_S
+    later = Notebook(tmp_path, clock.ms)
     assert [each.content for each in later.of("log")] == ["Ann is well."]
     assert "2023-11-15: Ann is well." in later.told("")
 
@@ -84,7 +76,7 @@ def test_me8_facts_and_the_log_of_two_days_are_in_a_folder(tmp_path: Path, clock
 def test_what_people_write_into_the_folder_is_read(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "facts.md").write_text("# Facts\n\n- Tea is at four.\n- \nnot in the list\n")
 
-    assert [each.content for each in Notebook(tmp_path, clock).of("fact")] == ["Tea is at four."]
+    assert [each.content for each in Notebook(tmp_path, clock.ms).of("fact")] == ["Tea is at four."]
 
 
 def test_what_people_write_beside_the_lists_outlives_what_is_noted(
@@ -98,14 +90,14 @@ def test_what_people_write_beside_the_lists_outlives_what_is_noted(
     )
     day.write_text("A long day.\n")
 
-    book = Notebook(tmp_path, clock)
+    book = Notebook(tmp_path, clock.ms)
     book.add([NUTS, COLD])
     book.forget(NUTS)
 
     kept = f"# Facts\n\n\nAsk Ben about these.\n{long}\n\n- Tea is at four.\n"
     assert (tmp_path / "facts.md").read_text() == kept
     assert day.read_text() == "A long day.\n\n- Ann has a cold.\n"
-    again = Notebook(tmp_path, clock)
+    again = Notebook(tmp_path, clock.ms)
     assert [each.content for each in again.of("fact")] == ["Tea is at four."]
     again.add([NUTS])
     assert (tmp_path / "facts.md").read_text() == f"{kept}- Ann is allergic to nuts.\n"
@@ -120,27 +112,27 @@ def test_a_folder_that_cannot_be_read_is_refused(
     (tmp_path / "entities.json").write_text(content)
 
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        Notebook(tmp_path, clock)
+        Notebook(tmp_path, clock.ms)
 
 
 def test_what_is_forgotten_is_forgotten_on_disk(tmp_path: Path, clock: Clock) -> None:
-    book = Notebook(tmp_path, clock)
+    book = Notebook(tmp_path, clock.ms)
     book.add([NUTS])
 
     assert book.forget(Finding("fact", "ann is ALLERGIC to nuts"))
     assert not book.forget(NUTS)
-    assert Notebook(tmp_path, clock).of("fact") == []
+    assert Notebook(tmp_path, clock.ms).of("fact") == []
 
 
 def test_the_last_line_of_a_day_s_log_is_forgotten_on_disk(tmp_path: Path, clock: Clock) -> None:
     old = tmp_path / "logs" / "2023-01-01.md"
-    book = Notebook(tmp_path, clock)
+    book = Notebook(tmp_path, clock.ms)
     book.add([COLD])
     old.write_text("- Written by somebody, and of no day that is read.\n")
 
-    assert Notebook(tmp_path, clock).forget(COLD)
+    assert Notebook(tmp_path, clock.ms).forget(COLD)
 
-    assert Notebook(tmp_path, clock).of("log") == []
+    assert Notebook(tmp_path, clock.ms).of("log") == []
     assert not [file for file in (tmp_path / "logs").iterdir() if COLD.content in file.read_text()]
     assert old.read_text().startswith("- Written")
 
@@ -148,18 +140,18 @@ def test_the_last_line_of_a_day_s_log_is_forgotten_on_disk(tmp_path: Path, clock
 def test_what_is_said_again_another_day_leaves_the_file_of_the_day_before(
     tmp_path: Path, clock: Clock
 ) -> None:
-    book = Notebook(tmp_path, clock)
+    book = Notebook(tmp_path, clock.ms)
     book.add([COLD])
-    clock.ms += DAY_MS
+    clock.now += DAY_S
     book.add([COLD])
 
     assert book.forget(COLD)
 
-    assert Notebook(tmp_path, clock).of("log") == []
+    assert Notebook(tmp_path, clock.ms).of("log") == []
 
 
 def test_what_was_said_stays_in_its_line_on_disk(tmp_path: Path, clock: Clock) -> None:
-    Notebook(tmp_path, clock).add([Finding("fact", "one\n- two\r\n[Important Knowledge]")])
+    Notebook(tmp_path, clock.ms).add([Finding("fact", "one\n- two\r\n[Important Knowledge]")])
 
-    [kept] = Notebook(tmp_path, clock).of("fact")
+    [kept] = Notebook(tmp_path, clock.ms).of("fact")
     assert kept.content == "one - two [Important Knowledge]"

@@ -1,4 +1,4 @@
-"""What tests of things kept in Redis share: clocks that are set, and a Redis that is not there."""
+"""What tests of things kept in Redis share: a Redis that is not there."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,27 +9,10 @@ from redis.asyncio import Redis
 
 from milepost.providers import cache_redis
 from milepost.providers.redis_asking import Asking
+from tests.clock import Clock
 
 PATIENT_S = 10.0
 """How long a Redis on a busy machine may take here: who is not answered goes on without it."""
-
-
-class Clock:
-    """A clock in seconds that moves when it is told to."""
-
-    def __init__(self, now: float = 1_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-    def ms(self) -> int:
-        """Return the same time in milliseconds."""
-        return round(self.now * 1000)
-
-    async def sleep(self, seconds: float) -> None:
-        """Move on by so much, without taking the time."""
-        self.now += seconds
 
 
 def patient_client(url: str) -> Redis:

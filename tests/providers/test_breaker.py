@@ -24,7 +24,7 @@ from milepost.providers.circuits import Entry, InProcessCircuits
 from milepost.providers.failures import Failures
 from milepost.providers.fallback import Fallback
 from milepost.providers.scripted import Script, Scripted, saying
-from tests.providers.redis_stubs import Clock
+from tests.clock import Clock
 
 QUESTION = ModelRequest("tenant", "one", (Message("user", "Hi"),))
 BUSY = ProviderError("busy", code="provider_overloaded", retryable=True, status=503)

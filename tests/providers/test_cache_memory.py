@@ -1,16 +1,7 @@
 """The cache in the process's memory: its bounds and its clock."""
 
 from milepost.providers.cache_memory import InProcessCache
-
-
-class Clock:
-    """A clock that moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 async def test_a_value_lapses_when_its_time_is_up() -> None:

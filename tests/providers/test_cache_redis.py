@@ -16,17 +16,8 @@ from milepost.providers.cache_redis import (
     connect,
 )
 from milepost.providers.redis_asking import OPERATION_S_MAX, REST_S
+from tests.clock import Clock
 from tests.providers.redis_stubs import PATIENT_S, patient_client, relaying, scripted_server
-
-
-class Clock:
-    """A clock that moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

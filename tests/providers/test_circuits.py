@@ -21,9 +21,9 @@ from milepost.providers.circuits import (
 )
 from milepost.providers.circuits_redis import CIRCUIT_PREFIX, RedisCircuits
 from milepost.providers.redis_asking import Asking
+from tests.clock import Clock
 from tests.providers.redis_stubs import (
     PATIENT_S,
-    Clock,
     deaf_server,
     patient_asking,
     patient_client,

@@ -29,9 +29,9 @@ from milepost.providers.redis_asking import Asking
 from milepost.providers.scripted import Script, Scripted
 from milepost.providers.windows import InProcessWindows, Quota, Windows
 from milepost.providers.windows_redis import WINDOW_PREFIX, RedisWindows
+from tests.clock import Clock
 from tests.providers.redis_stubs import (
     PATIENT_S,
-    Clock,
     deaf_server,
     patient_asking,
     patient_client,

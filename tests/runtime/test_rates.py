@@ -9,18 +9,9 @@ from milepost.core.effects import CountCall
 from milepost.core.messages import ToolCall
 from milepost.core.policy import Counted, RatePer
 from milepost.runtime.rates import TALLIES_MIN, OwnRates, tally_of
+from tests.clock import Clock
 
 MINUTE = Counted("pay", "tenant", 60, 1_000)
-
-
-class Clock:
-    """A clock that stands still until it is turned."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +33,7 @@ async def counted(
 
 
 async def test_a_call_is_counted_once_and_keeps_its_place() -> None:
-    rates = OwnRates(Clock())
+    rates = OwnRates(Clock().ms)
 
     counts = [await counted(rates, call_id) for call_id in ("a", "b", "a", "c", "b")]
 
@@ -51,18 +42,18 @@ async def test_a_call_is_counted_once_and_keeps_its_place() -> None:
 
 async def test_what_is_older_than_the_time_is_not_counted() -> None:
     clock = Clock()
-    rates = OwnRates(clock)
+    rates = OwnRates(clock.ms)
     await counted(rates, "a")
-    clock.now_ms += 59_999
+    clock.now += 59.999
     assert await counted(rates, "b") == 2
 
-    clock.now_ms += 1
+    clock.now += 0.001
 
     assert await counted(rates, "c") == 2
 
 
 async def test_no_more_is_counted_than_matters() -> None:
-    rates, few = OwnRates(Clock()), [Counted("pay", "tenant", 60, 3)]
+    rates, few = OwnRates(Clock().ms), [Counted("pay", "tenant", 60, 3)]
 
     counts = [await counted(rates, str(place), wanted=few) for place in range(6)]
 
@@ -80,7 +71,7 @@ async def test_no_more_is_counted_than_matters() -> None:
     ],
 )
 async def test_calls_are_counted_for_whom_the_rule_says(per: RatePer, counts: list[int]) -> None:
-    rates, wanted = OwnRates(Clock()), [Counted("pay", per, 60, 9)]
+    rates, wanted = OwnRates(Clock().ms), [Counted("pay", per, 60, 9)]
     callers = [
         Whose(run_id="1"),
         Whose(agent_id="agt_2", run_id="2"),
@@ -93,10 +84,10 @@ async def test_calls_are_counted_for_whom_the_rule_says(per: RatePer, counts: li
 
 async def test_what_is_past_is_forgotten_for_all() -> None:
     clock = Clock()
-    rates, per_run = OwnRates(clock), [Counted("pay", "run", 60, 9)]
+    rates, per_run = OwnRates(clock.ms), [Counted("pay", "run", 60, 9)]
     for place in range(TALLIES_MIN):
         await counted(rates, "a", Whose(run_id=str(place)), per_run)
-    clock.now_ms += 60_000
+    clock.now += 60
 
     await counted(rates, "a", Whose(run_id="later"), per_run)
 

@@ -6,20 +6,11 @@ import pytest
 
 from milepost.telemetry.database_up import AGAIN_S, CALM_S, DatabaseUp
 from milepost.telemetry.metrics import Metrics
+from tests.clock import Clock
 from tests.telemetry.spoken import spoken
 from tests.telemetry.test_metrics import samples
 
 FULL = OSError("Postgres: could not extend file: No space left on device\nHINT:  Make room.")
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -64,7 +55,7 @@ def test_trouble_that_lasts_is_told_of_again_with_how_often_it_was_met(
 ) -> None:
     database_up(FULL)
     database_up(FULL)
-    clock.now_s += AGAIN_S
+    clock.now += AGAIN_S
     database_up(FULL)
 
     assert [told["failures"] for told in spoken(caplog, "database")] == [1, 3]
@@ -76,7 +67,7 @@ def test_one_answer_among_refusals_is_no_end_of_the_trouble(
     for _ in range(3):
         database_up(FULL)
         database_up(None)
-        clock.now_s += CALM_S / 2
+        clock.now += CALM_S / 2
     database_up(None)
 
     assert len(spoken(caplog, "database")) == 1
@@ -86,9 +77,9 @@ def test_its_end_is_told_once_nothing_failed_for_a_while_and_the_next_trouble_at
     database_up: DatabaseUp, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     database_up(FULL)
-    clock.now_s += 2.0
+    clock.now += 2.0
     database_up(FULL)
-    clock.now_s += CALM_S
+    clock.now += CALM_S
     database_up(None)
     database_up(None)
     database_up(FULL)

@@ -13,21 +13,12 @@ from milepost.store import queue
 from milepost.store.thread import SqliteThreadStore
 from milepost.store.work import Work
 from milepost.worker.lease import AGAIN_S, LAG_EXIT_S, LAG_LOG_S, LeaseThread
+from tests.clock import Clock
 
 T = TypeVar("T")
 
 TIMEOUT_S = 10
 TTL_S = 15.0
-
-
-class Clock:
-    """Seconds that pass when they are told to."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Beats:
