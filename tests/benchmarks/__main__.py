@@ -14,7 +14,7 @@ from pathlib import Path
 from tests import devservices
 from tests.benchmarks import plan, report, systems
 from tests.benchmarks.comparison import compare, idle_stream_bytes, put
-from tests.benchmarks.plan import Plan
+from tests.benchmarks.plan import Plan, Stage
 from tests.benchmarks.profiles import profile
 from tests.benchmarks.systems import SHOWN, SYSTEMS, Database, System, SystemName
 
@@ -65,15 +65,12 @@ def bench(
     database: Database | None,
 ) -> None:  # fmt: skip
     """Measure the stages of a plan, print each when it is done, and weigh idle streams."""
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(_serving(name, folder / name, model_url, database))
-            for name in wanted
-        ]
-        for system in running:
-            put(system, at_once=16, seconds=30, runs=amount.warm_up_runs)
-        for stage in amount.stages:
-            print(report.table(stage, compare(stage, running)), end="\n\n", flush=True)
+    _measure(amount.stages, amount.warm_up_runs, wanted, folder, model_url, database)
+    paced = folder / "paced"
+    paced.mkdir()
+    with systems.model(paced, plan.TOKEN_DELAY_MS) as paced_url:
+        print(f"with a model that says a token every {plan.TOKEN_DELAY_MS:g} ms:")
+        _measure(amount.paced, amount.warm_up_runs, wanted, paced, paced_url, database)
     for name in wanted:
         if name in ("bare", "logged"):
             continue
@@ -82,6 +79,21 @@ def bench(
             put(system, at_once=16, seconds=30, runs=amount.warm_up_runs)
             each = idle_stream_bytes(system, amount.idle_streams, folder)
         print(f"{SHOWN[name]}: {amount.idle_streams} idle streams take {each / 1000:.1f} KB each")
+
+
+def _measure(
+    stages: Sequence[Stage], warm_up_runs: int, wanted: Sequence[SystemName], folder: Path,
+    model_url: str, database: Database | None,
+) -> None:  # fmt: skip
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(_serving(name, folder / name, model_url, database))
+            for name in wanted
+        ]
+        for system in running:
+            put(system, at_once=16, seconds=30, runs=warm_up_runs)
+        for stage in stages:
+            print(report.table(stage, compare(stage, running)), end="\n\n", flush=True)
 
 
 def _serving(

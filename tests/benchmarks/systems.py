@@ -63,9 +63,10 @@ class Database:
 
 
 @contextmanager
-def model(folder: Path) -> Iterator[str]:
-    """Serve the stub of a model; give its base URL."""
-    with running(["-m", "tests.stubs.openai_server", "--tokens", "20"], folder) as stub:
+def model(folder: Path, token_delay_ms: float = 0) -> Iterator[str]:
+    """Serve the stub of a model; give its base URL. Without a delay it says all in one write."""
+    program = ["-m", "tests.stubs.openai_server", "--tokens", "20"]
+    with running([*program, "--token-delay-ms", str(token_delay_ms)], folder) as stub:
         yield f"{stub.url}/v1"
 
 
