@@ -397,13 +397,17 @@ async def test_what_an_outage_broke_off_does_not_count_as_a_crash(shop: Workshop
 
 
 @pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    "lack",
+    [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")],
+    ids=["files", "threads"],
+)
 async def test_what_its_machine_has_none_left_of_does_not_count_as_a_crash_of_a_run(
-    shop: Workshop,
+    shop: Workshop, lack: Exception
 ) -> None:
-    lacks = [OSError(errno.EMFILE, "Too many open files")] * 4
     run = await shop.queue()
 
-    async with working(shop, shop.means([*lacks, saying("Here.")]), poll_s=0.001):
+    async with working(shop, shop.means([*[lack] * 4, saying("Here.")]), poll_s=0.001):
         await status(shop, run.id, "completed")
 
     whys = {event.why for event in of(await shop.log(run.id), RunResumed)}
