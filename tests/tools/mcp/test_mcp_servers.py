@@ -5,7 +5,7 @@ import random
 import socket
 import sys
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from milepost.tools.mcp.declared import McpServerSpec
 from milepost.tools.mcp.listing import ListedTool, effect_of, tools_of
 from milepost.tools.mcp.opening import connect, open_server
 from milepost.tools.mcp.server import McpServer
-from milepost.tools.mcp.transport import ANSWER_BYTES_MAX, Transport, opener
+from milepost.tools.mcp.transport import ANSWER_BYTES_MAX, OnEnd, Transport, opener
 from milepost.tools.references import Reference, reveal
 from tests.stubs import mcp_server
 from tests.stubs.mcp_over_http import Act, mcp_over_http, result, told
@@ -37,6 +37,7 @@ from tests.tools.http.calling import called
 STUB = str(Path(mcp_server.__file__))
 SILENT = str(Path(mcp_server.__file__).with_name("silent_mcp_server.py"))
 PAGING = str(Path(mcp_server.__file__).with_name("paging_mcp_server.py"))
+ENDLESS = str(Path(mcp_server.__file__).with_name("endless_mcp_server.py"))
 PROMISING = str(Path(mcp_server.__file__).with_name("promising_mcp_server.py"))
 TIMEOUT_S = 20
 
@@ -442,7 +443,7 @@ async def test_a_server_that_is_down_for_days_is_still_said_to_be_down(
 ) -> None:
     monkeypatch.setattr(mcp_link, "BACKOFF_S_MAX", 0)
 
-    def down(environment: Mapping[str, str], on_end: Callable[[], None]) -> Transport:
+    def down(environment: Mapping[str, str], on_end: OnEnd) -> Transport:
         raise ToolError("it is down", retryable=True)
 
     server = McpServer("stub", down, partial(reveal, {}, secrets))
@@ -450,6 +451,27 @@ async def test_a_server_that_is_down_for_days_is_still_said_to_be_down(
     for _ in range(1_100):
         with pytest.raises(ToolError, match="MCP server stub cannot be reached: it is down"):
             await server.listing()
+
+
+async def test_a_server_that_never_ends_a_line_is_hung_up_on() -> None:
+    """Else it would take all memory, and all other runs' time with searching for the end."""
+    async with opened(a_server(args=[ENDLESS, "tools/call"])) as tools:
+        with pytest.raises(ToolError, match=r"lost: it said more than 16777216 bytes in one line"):
+            await called(tools["stub__talk"])
+
+    with pytest.raises(ToolError, match="more than 16777216 bytes in one line"):
+        async with opened(a_server(args=[ENDLESS, "tools/list"])):
+            pass
+
+
+async def test_what_a_server_prints_among_its_messages_is_told_once_a_line_and_not_quoted() -> None:
+    with capture_logs() as logs:
+        async with opened(a_server(args=[ENDLESS, "--print", "tok_secret"])) as tools:
+            assert set(tools) == {"stub__talk"}
+
+    (line,) = logs
+    assert line["event"] == "an MCP server wrote what is no message"
+    assert "tok_secret" not in str(line)
 
 
 async def test_a_server_that_does_not_tell_its_tools_is_given_up() -> None:
@@ -483,13 +505,13 @@ async def test_a_server_that_does_not_hear_of_the_end_is_not_waited_for(
 ) -> None:
     """Else a process that ends would wait for it, the leases of its runs renewed all the while."""
     monkeypatch.setattr(mcp_link, "CLOSE_S", 0.2)
-    opened_elsewhere = opener(a_server(), Guard())({}, lambda: None)
+    opened_elsewhere = opener(a_server(), Guard())({}, lambda _: None)
 
     async with opened_elsewhere as streams:  # So that who gives up does not leave a process behind.
 
         @asynccontextmanager
         async def without_end(
-            revealed: Mapping[str, str], on_end: Callable[[], None]
+            revealed: Mapping[str, str], on_end: OnEnd
         ) -> AsyncGenerator[TransportStreams, None]:
             yield streams
             await asyncio.Event().wait()

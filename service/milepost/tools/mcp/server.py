@@ -174,6 +174,7 @@ class McpServer:
     def _lost(self, link: "_Link", error: BaseException | None) -> ToolError:
         if isinstance(link.error, EgressError):
             return link.error
+        error = link.error or error
         why = f": {error}" if error and str(error) else ""
         return ToolError(
             f"the connection to MCP server {self._name} was lost{why}; the call may have acted"
@@ -216,8 +217,9 @@ class _Link:
         self._retired = True
         self._end_if_left()
 
-    def end(self) -> None:
+    def end(self, why: ToolError | None = None) -> None:
         """Have the connection ended."""
+        self.error = self.error or why
         self._over.set()
 
     async def close(self) -> None:

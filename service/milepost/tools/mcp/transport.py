@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
@@ -12,9 +11,7 @@ from typing import Self
 
 import httpx2
 import mcp_types
-from mcp import StdioServerParameters
 from mcp.client._transport import ReadStream, TransportStreams
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from yarl import URL
@@ -22,6 +19,7 @@ from yarl import URL
 from milepost.core.errors import ToolError
 from milepost.tools.egress import EgressError, Guard
 from milepost.tools.mcp.declared import McpServerSpec
+from milepost.tools.mcp.process import speaking_with
 from milepost.tools.references import require_one_line
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -33,19 +31,10 @@ CANCELLED = "notifications/cancelled"
 
 Message = SessionMessage | Exception
 Transport = AbstractAsyncContextManager[TransportStreams]
-Open = Callable[[Mapping[str, str], Callable[[], None]], Transport]
-"""Opens a way to a server, with what its environment or its headers are.
-
-What it is given is called as soon as the server says no more.
-"""
-
-# The SDK adds some of this process's own variables; this leaves none but those that are named.
-_LAUNCH = (
-    "import os, sys\n"
-    "count = int(sys.argv[1])\n"
-    "names, command = sys.argv[2 : 2 + count], sys.argv[2 + count :]\n"
-    "os.execve(command[0], command, {name: os.environ[name] for name in names})\n"
-)
+OnEnd = Callable[[ToolError | None], None]
+"""Is called as soon as a server says no more, with why if that is known."""
+Open = Callable[[Mapping[str, str], OnEnd], Transport]
+"""Opens a way to a server, with what its environment or its headers are."""
 
 
 def opener(spec: McpServerSpec, guard: Guard) -> Open:
@@ -53,15 +42,15 @@ def opener(spec: McpServerSpec, guard: Guard) -> Open:
 
     @asynccontextmanager
     async def open_stdio(
-        environment: Mapping[str, str], on_end: Callable[[], None]
+        environment: Mapping[str, str], on_end: OnEnd
     ) -> AsyncGenerator[TransportStreams, None]:
-        errors = sys.__stderr__ or sys.stderr
-        async with stdio_client(_process(spec, environment), errors) as (reader, writer):
+        command = _command(spec, environment)
+        async with speaking_with(command, environment, spec.cwd, on_end) as (reader, writer):
             yield _Watched(reader, on_end), writer
 
     @asynccontextmanager
     async def open_http(
-        headers: Mapping[str, str], on_end: Callable[[], None]
+        headers: Mapping[str, str], on_end: OnEnd
     ) -> AsyncGenerator[TransportStreams, None]:
         require_one_line(headers)
         async with (
@@ -78,18 +67,13 @@ def opener(spec: McpServerSpec, guard: Guard) -> Open:
     return open_http if spec.url else open_stdio
 
 
-def _process(spec: McpServerSpec, env: Mapping[str, str]) -> StdioServerParameters:
-    """Return how to start the server's process with exactly this environment."""
+def _command(spec: McpServerSpec, env: Mapping[str, str]) -> list[str]:
+    """Return how to start the server's process, which is looked for in its own PATH."""
     named = spec.command or ""
     command = shutil.which(named, path=env.get("PATH", os.defpath))
     if command is None:
         raise ToolError(f"there is no command {named!r} to start the MCP server {spec.name!r} with")
-    return StdioServerParameters(
-        command=sys.executable,
-        args=["-I", "-S", "-c", _LAUNCH, str(len(env)), *env, command, *spec.args],
-        env=dict(env),
-        cwd=spec.cwd,
-    )
+    return [command, *spec.args]
 
 
 class _Watched:
@@ -98,7 +82,7 @@ class _Watched:
     Nothing else tells of a server's death before the next call would have failed.
     """
 
-    def __init__(self, stream: ReadStream[Message], on_end: Callable[[], None]) -> None:
+    def __init__(self, stream: ReadStream[Message], on_end: OnEnd) -> None:
         self._stream = stream
         self._on_end = on_end
 
@@ -131,7 +115,7 @@ class _Watched:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        self._on_end()
+        self._on_end(None)
         return await self._stream.__aexit__(kind, error, trace)
 
 
