@@ -1,6 +1,7 @@
 """The edge: what every request passes, whatever it asks for."""
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -220,6 +221,31 @@ async def test_what_breaks_is_logged_and_not_told(caplog: pytest.LogCaptureFixtu
     assert refusal(answer) == (500, "internal")
     assert "hunter2" not in answer.text
     assert "a request failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "lack",
+    [
+        RuntimeError("can't start new thread"),
+        OSError(errno.EMFILE, "Too many open files", "/var/lib/secret"),
+    ],
+)
+async def test_what_the_machine_has_none_left_of_is_to_be_asked_for_again(
+    lack: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(_: Scope, __: Receive, ___: Send) -> None:
+        raise lack
+
+    with caplog.at_level(logging.WARNING):
+        async with behind_the_edge(breaks) as client:
+            answer = await client.get("/")
+
+    assert refusal(answer) == (503, "unavailable")
+    assert answer.json()["retryable"]
+    assert answer.headers["retry-after"] == "1"
+    assert "secret" not in answer.text
+    assert str(lack) in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_database_that_is_away_is_said_so_with_when_to_come_back() -> None:

@@ -24,6 +24,7 @@ from milepost.core.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from milepost.core.scarcity import is_scarcity
 from milepost.runtime.clock import NewId
 from milepost.runtime.links import DECISIONS
 from milepost.telemetry.logs import logger
@@ -170,6 +171,12 @@ class Edge:
             case HTTPException(status_code=status, detail=detail):
                 told = f"{scope['method']} {scope['path']}: {detail}"
                 return NotFoundError(told, code=_HTTP_CODES.get(status, "not_found"))
+            case _ if is_scarcity(error):
+                self._log.warning("a request found none left", path=scope["path"], why=str(error))
+                return UnavailableError(
+                    "the server had no file, thread or room left for this; ask again, and repeat"
+                    " what writes with its Idempotency-Key, as it may have been done"
+                )
             case _:
                 self._log.error("a request failed", path=scope["path"], exc_info=error)
                 return MilepostError(str(error))
