@@ -152,6 +152,25 @@ def test_an_effort_in_tokens_is_a_budget_with_room_for_an_answer_beside_it() -> 
     assert "output_config" not in body
 
 
+@pytest.mark.parametrize(
+    ("room", "budget"), [(8_001, 8_000), (8_000, 4_000), (4_096, 2_048), (2_048, 1_024)]
+)
+def test_what_is_thought_leaves_room_for_an_answer_where_a_reply_has_little(
+    room: int, budget: int
+) -> None:
+    body = asked(HI, reasoning_effort="8000", tokens_max=room)
+
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": budget}
+    assert body["max_tokens"] == room
+
+
+@pytest.mark.parametrize("room", [1, 64, 2_047])
+def test_where_there_is_no_room_to_think_nothing_is_thought(room: int) -> None:
+    body = asked(HI, reasoning_effort="8000", tokens_max=room)
+
+    assert body["thinking"] == {"type": "disabled"}
+
+
 def test_no_effort_is_no_thinking() -> None:
     body = asked(HI, reasoning_effort="none")
 

@@ -1,5 +1,6 @@
 """What a call may take: estimated before it is made, and fitted to what is left."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from milepost.core.messages import Image, Message
 from milepost.core.model import ModelRequest, ToolSchema
 from milepost.providers.pricing import Pricing
-from milepost.providers.tariff import plain_tariff
+from milepost.providers.tariff import Rate, plain_tariff
 from milepost.runtime.demands import (
     ANSWER_TOKENS,
     ANSWER_TOKENS_MIN,
@@ -106,6 +107,26 @@ def test_of_models_that_may_answer_the_dearest_counts() -> None:
     price = priced_by(PRICES, ["own/cheap", "own/dear", "own/unheard-of"])
 
     assert price(100, 10) == 360_000
+
+
+@pytest.mark.parametrize(("wanted", "room"), [("8000", 8_000), ("high", 0), (None, 0)])
+def test_what_a_model_may_think_with_has_room_beside_its_answer(
+    wanted: str | None, room: int
+) -> None:
+    request = a_request(reasoning_effort=wanted)
+
+    demand = model_demand(request, priced_by(PRICES, ["own/cheap"]))
+
+    assert demand.answer_tokens == ANSWER_TOKENS + room
+
+
+def test_a_prompt_may_be_written_into_a_cache_and_an_answer_be_all_thought() -> None:
+    writing = plain_tariff(Decimal(1), Decimal(2), None, Decimal("1.25"))
+    thinking = replace(CHEAP, always=replace(CHEAP.always, reasoning=Rate(5 * 10**9)))
+    prices = Pricing(own={"own/writing": writing, "own/thinking": thinking})
+
+    assert priced_by(prices, ["own/writing"])(100, 10) == 145_000
+    assert priced_by(prices, ["own/thinking"])(100, 10) == 150_000
 
 
 def test_a_model_without_a_price_is_told_with_the_remedy() -> None:

@@ -59,6 +59,12 @@ class ModelRequest:
     response_format: ResponseFormat | None = None
     user: str | None = None
 
+    @property
+    def thinking_tokens(self) -> int | None:
+        """How many tokens it may think with, where its effort is a number of them."""
+        effort = self.reasoning_effort or ""
+        return int(effort) if effort.isascii() and effort.isdecimal() else None
+
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:

@@ -17,7 +17,6 @@ from milepost.core.json import Json
 from milepost.core.messages import Message, Sealed
 from milepost.core.model import Delta, ModelRequest, Provider, SealedDelta
 from milepost.providers.anthropic_layout import WIRE
-from milepost.providers.anthropic_request import is_budget
 from milepost.providers.closing import closing
 
 _DIGEST_BYTES = 16
@@ -48,7 +47,7 @@ def in_place(request: ModelRequest) -> ModelRequest:
     Models that are given a number of tokens to think with bind nothing, and insist on their
     thoughts beside their calls.
     """
-    if is_budget(request.reasoning_effort) or not any(map(_has_thoughts, request.messages)):
+    if request.thinking_tokens is not None or not any(map(_has_thoughts, request.messages)):
         return request
     prefix = _Prefix(request)
     return replace(request, messages=tuple(map(prefix.take, request.messages)))

@@ -18,9 +18,13 @@ from milepost.providers.instructions import parted
 TOKENS_MAX = 32_000
 """The bound on a reply's tokens where nobody set one: the vendor insists on a number."""
 
+THINKING_TOKENS_MIN = 1_024
+"""The vendor refuses to think with less."""
+
 KeyHeader = Literal["Authorization", "x-api-key"]
 
 _STABLE: dict[str, Json] = {"cache_control": {"type": "ephemeral"}}
+_UNTHINKING: dict[str, object] = {"thinking": {"type": "disabled"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +87,11 @@ class MessagesEncoder:
         return {"tools": told, "tool_choice": choice}
 
 
-def is_budget(effort: str | None) -> bool:
-    """Say whether `effort` is a number of tokens, as models before Claude 4.6 want it."""
-    return effort is not None and effort.isascii() and effort.isdecimal()
-
-
 def _tokens_max(request: ModelRequest) -> int:
     if request.tokens_max is not None:
         return request.tokens_max
-    effort = request.reasoning_effort
     # What is thought counts as well, and the vendor wants room for an answer beside it.
-    return TOKENS_MAX + int(effort) if effort and is_budget(effort) else TOKENS_MAX
+    return TOKENS_MAX + (request.thinking_tokens or 0)
 
 
 def _system(request: ModelRequest, *, held: bool) -> dict[str, object]:
@@ -136,18 +134,30 @@ def _thinking(request: ModelRequest) -> dict[str, object]:
         case None:
             return {}
         case "none":
-            return {"thinking": {"type": "disabled"}}
-        case effort if is_budget(effort):
-            return {"thinking": {"type": "enabled", "budget_tokens": int(effort)}}
+            return _UNTHINKING
+        case _ if (wanted := request.thinking_tokens) is not None:
+            return _thinking_within(wanted, _tokens_max(request))
         case _:
             # Newer models keep their thoughts to themselves unless asked for them.
             return {"thinking": {"type": "adaptive", "display": "summarized"}}
 
 
+def _thinking_within(wanted: int, room: int) -> dict[str, object]:
+    """Return how many tokens to think with, as models before Claude 4.6 want it.
+
+    The vendor refuses to think with all that a reply may have. Where a budget leaves a reply no
+    more than that, half of it is for the answer.
+    """
+    tokens = wanted if wanted < room else room // 2
+    if tokens < wanted and tokens < THINKING_TOKENS_MIN:
+        return _UNTHINKING
+    return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+
+
 def _output(request: ModelRequest, schema: dict[str, Json] | None) -> dict[str, object]:
     effort = request.reasoning_effort
     config: dict[str, object] = {}
-    if effort is not None and effort != "none" and not is_budget(effort):
+    if effort is not None and effort != "none" and request.thinking_tokens is None:
         config["effort"] = effort
     if schema is not None:
         config["format"] = {"type": "json_schema", "schema": schema}

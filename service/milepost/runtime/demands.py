@@ -88,22 +88,37 @@ class ModelDemand:
 
 
 def model_demand(request: ModelRequest, price: Price) -> ModelDemand:
-    """Return what the request may take. An answer without a bound gets one of `ANSWER_TOKENS`."""
+    """Return what the request may take.
+
+    An answer without a bound gets one of `ANSWER_TOKENS`, and what it may think with beside that.
+    """
     tools = sum(len(orjson.dumps(tool.to_dict())) for tool in request.tools)
     images = sum(len(message.images) for message in request.messages)
     prompt = estimate_prompt(request) + estimate(tools) + images * IMAGE_TOKENS
-    return ModelDemand(prompt, request.tokens_max or ANSWER_TOKENS, price)
+    answer = request.tokens_max or ANSWER_TOKENS + (request.thinking_tokens or 0)
+    return ModelDemand(prompt, answer, price)
 
 
 def priced_by(pricing: Pricing, models: Sequence[str]) -> Price:
     """Return the price of whichever of the models, `provider/model`, is dearest.
 
-    One without a known price is taken for free: `unpriced` tells it.
+    It is what they may come to at most: a prompt that is written into a cache may cost more than
+    one that is only read, and so may an answer that is all thought. A model without a known price
+    is taken for free: `unpriced` tells it.
     """
 
     def price(tokens_in: int, tokens_out: int) -> int:
-        usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)
-        return max(_cost_nanos(pricing, model, usage) or 0 for model in models)
+        kinds = [
+            Usage(
+                input_tokens=tokens_in,
+                output_tokens=tokens_out,
+                cache_write_tokens=written,
+                reasoning_tokens=thought,
+            )
+            for written in (0, tokens_in)
+            for thought in (0, tokens_out)
+        ]
+        return max(_cost_nanos(pricing, model, usage) or 0 for model in models for usage in kinds)
 
     return price
 
