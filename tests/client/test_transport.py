@@ -1,5 +1,6 @@
 """Requests are repeated where that does no harm, and what goes wrong has a code."""
 
+import asyncio
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from milepost.client import Milepost, Patience
 from milepost.core.errors import ApiError, ConfigurationError, InvalidError, UnavailableError
 from tests.client.conftest import EAGER
-from tests.client.scripted_server import answer, scripted
+from tests.client.scripted_server import answer, frame, scripted, stream
 
 RUN: dict[str, object] = {
     "id": "run_1",
@@ -19,6 +20,11 @@ RUN: dict[str, object] = {
     "metadata": {},
 }
 BUSY = {"code": "queue_full", "detail": "the queue is full", "retryable": True, "request_id": "r1"}
+
+
+def as_lines(given: bytes) -> bytes:
+    """Return an answer that says that it is JSON lines."""
+    return given.replace(b"application/json", b"application/x-ndjson")
 
 
 async def test_a_post_whose_answer_was_lost_is_sent_again_under_the_same_key() -> None:
@@ -171,7 +177,7 @@ async def test_what_cannot_be_sent_is_refused_and_nobody_is_asked(text: Any) -> 
 
 async def test_lines_are_asked_for_again_but_not_once_they_have_begun() -> None:
     busy = answer("503 Service Unavailable", {"code": "draining", "retryable": True})
-    whole = answer("200 OK", {"n": 1})
+    whole = as_lines(answer("200 OK", {"n": 1}))
     short = whole.replace(b"content-length: 7", b"content-length: 70")
     async with (
         scripted([None, busy, short + b"\n", whole]) as server,
@@ -251,6 +257,89 @@ async def test_a_server_of_another_kind_is_noticed(body: bytes) -> None:
             await client.runs.list()
 
     assert caught.value.code == "not_milepost"
+
+
+@pytest.mark.parametrize("body", [{"status": "ok"}, {}, None])
+async def test_an_object_of_somebody_else_is_none_of_ours(body: object) -> None:
+    async with (
+        scripted([answer("200 OK", body)] * 3) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        for ask in (client.runs.get("run_1"), client.runs.list(), client.users.erase("ann")):
+            with pytest.raises(ApiError, match="is no Milepost server") as caught:
+                await ask
+            assert caught.value.code == "not_milepost"
+
+
+async def test_a_page_of_somebody_else_is_no_export() -> None:
+    async with (
+        scripted([answer("200 OK", {"n": 1})]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match="is no Milepost server"):
+            await anext(client.users.export("ann"))
+
+
+async def test_an_export_that_ends_in_the_middle_of_a_line_is_not_whole() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
+    async with (
+        scripted([head + b'{"n":1}\n{"n":2,"te']) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        things = client.users.export("ann")
+        assert await anext(things) == {"n": 1}
+        with pytest.raises(UnavailableError, match="in the middle of a line"):
+            await anext(things)
+
+
+async def test_an_answer_that_cannot_be_unpacked_is_asked_for_again() -> None:
+    broken = answer("200 OK", RUN, content_encoding="gzip")
+    async with (
+        scripted([broken, answer("200 OK", RUN)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        run = await client.runs.get("run_1")
+
+    assert run.id == "run_1"
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+async def test_what_a_path_would_lose_is_no_id(name: str) -> None:
+    async with (
+        scripted([]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(InvalidError, match="no id of anything"):
+            await client.runs.get(name)
+
+    assert server.asked == []
+
+
+async def test_streams_leave_room_for_requests_however_many_there_are() -> None:
+    held: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        held.add(writer)
+        if b"/events" in asked:
+            writer.write(stream(frame("run.queued", {}, seq=1)))
+        else:
+            writer.write(answer("200 OK", RUN))
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Milepost(f"http://127.0.0.1:{port}", patience=EAGER) as client:
+        streams = [client.runs.stream("run_1") for _ in range(150)]
+        events = await asyncio.gather(*(anext(each) for each in streams))
+        run = await client.runs.get("run_1")
+        for each in streams:
+            await each.aclose()
+    for writer in held:
+        writer.close()
+
+    assert len(events) == 150
+    assert run.id == "run_1"
 
 
 async def test_nobody_there_is_said_so() -> None:

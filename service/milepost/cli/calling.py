@@ -49,9 +49,11 @@ def pairs(words: Sequence[str]) -> dict[str, str]:
 
 def text_of(file: str) -> str:
     """Return what is in a file, or what is piped in for `-`."""
-    if file == "-":
-        return sys.stdin.read()
+    if file == "-" and sys.stdin is None:
+        raise typer.BadParameter("nothing is piped in, as - would have it")
     try:
+        if file == "-":
+            return sys.stdin.read()
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from error

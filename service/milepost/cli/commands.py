@@ -1,6 +1,8 @@
 """`milepost`: all commands. What is heavy is imported by the command that needs it."""
 
+import errno
 import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +29,7 @@ from milepost.settings import Settings
 
 MISCONFIGURED = 2
 FAILED = 1
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 app = typer.Typer(
     name="milepost",
@@ -79,6 +82,18 @@ def main() -> None:
     except MilepostError as error:
         typer.echo(f"milepost: {' '.join(str(error).split())}", err=True)
         sys.exit(MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        typer.echo(f"milepost: the output cannot be written: {error.strerror}", err=True)
+        _drop_output()
+        sys.exit(FAILED)
+
+
+def _drop_output() -> None:
+    """Have what is left of it go nowhere, where Python would fail once more at its very end."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _show_what_the_terminal_can() -> None:
@@ -144,6 +159,11 @@ app.command()(with_settings(CLIENT)(erase_user))
 
 def _see_current_folder() -> None:
     """Let `--tools pkg.mod` name what lies here, which `python -m milepost` does by itself."""
-    here = str(Path.cwd())
+    try:
+        here = str(Path.cwd())
+    except OSError as error:
+        raise ConfigurationError(
+            f"the current folder cannot be seen ({error.strerror}); change to another one"
+        ) from error
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)

@@ -15,12 +15,17 @@ from milepost.core.errors import MilepostError
 from milepost.tools.toolbox.demo import OUTBOX
 
 AGENT = "demo"
+TERMINATED = 143
+"""How shells tell that a command ended by SIGTERM."""
 DELTAS_BEFORE_KILL = 8
 
 
 def walk() -> None:
     """Walk the journey and print it. Raises `MilepostError` where it does not go as it should."""
-    asyncio.run(_walk())
+    try:
+        asyncio.run(_walk())
+    except asyncio.CancelledError:
+        raise typer.Exit(TERMINATED) from None
 
 
 async def _walk() -> None:

@@ -147,7 +147,7 @@ class Following(Generic[E]):
                     yield event
                     if self._over:
                         return
-        except httpx2.TransportError as lost:
+        except httpx2.RequestError as lost:
             raise self._transport.unreachable(lost) from lost
 
     def _held(self) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
+from milepost.client.foreign import no_milepost
+
 T = TypeVar("T")
 
 RunStatus = Literal[
@@ -457,14 +459,26 @@ class Event:
     time: str | None = None
 
 
-def shaped(kind: type[T], body: Mapping[str, Any]) -> T:
-    """Return the answer as `kind`; what the server does not say is None."""
+def shaped(kind: type[T], body: Mapping[str, Any] | None) -> T:
+    """Return the answer as `kind`; what the server does not say is None.
+
+    Raises `ApiError` for an answer without what comes first of its kind: it is somebody else's.
+    """
     assert is_dataclass(kind)
-    said = {field.name: body.get(field.name) for field in fields(kind)}
+    named = [field.name for field in fields(kind)]
+    body = _ours(body, named[0])
+    said = {name: body.get(name) for name in named}
     return kind(**{**said, "raw": body})
 
 
-def paged(kind: type[T], body: Mapping[str, Any]) -> Page[T]:
-    """Return a list's answer with its members as `kind`."""
+def paged(kind: type[T], body: Mapping[str, Any] | None) -> Page[T]:
+    """Return a list's answer with its members as `kind`. Raises `ApiError` for what is no list."""
+    body = _ours(body, "data")
     items = tuple(shaped(kind, each) for each in body["data"])
-    return Page(items, body["has_more"], body["next_cursor"])
+    return Page(items, body.get("has_more", False), body.get("next_cursor"))
+
+
+def _ours(body: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    if body is None or name not in body:
+        raise no_milepost("" if body is None else str(body))
+    return body

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import orjson
 
+from milepost.client.foreign import SHOWN_MAX, no_milepost
 from milepost.client.patience import Patience
 from milepost.core.errors import (
     ApiError,
@@ -27,9 +28,9 @@ from milepost.core.errors import (
 CONNECT_S = 10.0
 READ_S = 60.0
 SILENCE_S_MAX = 30.0  # A stream that lives has a heartbeat every ten seconds.
+KEPT_MAX = 20
 EVENT_BYTES_MAX = 16 * 1_048_576
 JITTER = 0.2
-SHOWN_MAX = 200
 
 JSON, JSON_LINES = "application/json", "application/x-ndjson"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -58,6 +59,8 @@ class Transport:
             base_url=base_url,
             headers=_authorization(api_key),
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
+            # A stream holds a connection for as long as it goes on, and there may be any number.
+            limits=httpx2.Limits(max_keepalive_connections=KEPT_MAX),
             # No proxy can reach this machine's own loopback for us.
             trust_env=host not in _LOOPBACK,
             verify=_trusted(base_url),
@@ -95,7 +98,7 @@ class Transport:
                 answer = await self._http.request(
                     method, path, params=_sendable(params), content=content, headers=sent
                 )
-            except httpx2.TransportError as lost:
+            except httpx2.RequestError as lost:
                 error = self.unreachable(lost)
                 repeatable = method in _REPEATABLE or isinstance(lost, httpx2.ConnectError)
             else:
@@ -118,10 +121,13 @@ class Transport:
                     if not answer.is_success:
                         await answer.aread()
                         raise _problem(answer)
+                    if not answer.headers.get("content-type", "").startswith(JSON_LINES):
+                        await answer.aread()
+                        raise self._foreign(answer)
                     has_begun = True
                     async for line in _lines_of(answer):
-                        yield orjson.loads(line)
-            except httpx2.TransportError as lost:
+                        yield self._line(line)
+            except httpx2.RequestError as lost:
                 error, repeatable = self.unreachable(lost), not has_begun
             except ApiError as refused:
                 error, repeatable = refused, refused.retryable
@@ -143,7 +149,7 @@ class Transport:
     ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent] | None]:
         """Give the server-sent events of one connection; None where there is nothing more (204).
 
-        Iterating raises `httpx2.TransportError` when the connection breaks.
+        Iterating raises `httpx2.RequestError` when the connection breaks.
         """
         async with self._http.sse(
             path,
@@ -167,21 +173,25 @@ class Transport:
             said = None
         if isinstance(said, dict):
             return said
-        raise ApiError(
-            {
-                "detail": f"what answers at {self.base_url} is no Milepost server:"
-                f" {answer.text[:SHOWN_MAX]!r}",
-                "code": "not_milepost",
-            },
-            status=answer.status_code,
-        )
+        raise self._foreign(answer)
+
+    def _line(self, line: bytes) -> Any:
+        try:
+            return orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise UnavailableError(
+                f"a line from {self.base_url} is no JSON: {line[:SHOWN_MAX]!r}", code="unreachable"
+            ) from error
+
+    def _foreign(self, answer: httpx2.Response) -> ApiError:
+        return no_milepost(answer.text, at=f"at {self.base_url}", status=answer.status_code)
 
     async def pause(self, failures: int, wanted_s: float | None) -> None:
         """Wait before the next try, not at the same moment as everybody else."""
         wait_s = self.patience.wait_after(failures, wanted_s)
         await asyncio.sleep(wait_s * random.uniform(1.0, 1.0 + JITTER))  # noqa: S311 - jitter
 
-    def unreachable(self, lost: httpx2.TransportError | None) -> UnavailableError:
+    def unreachable(self, lost: httpx2.RequestError | None) -> UnavailableError:
         """Return what to say when there was no answer, or only a part of one."""
         why = str(lost) or type(lost).__name__ if lost else "the stream keeps breaking off"
         return UnavailableError(
@@ -226,12 +236,17 @@ def _no_number_in(value: object) -> float | None:
 
 
 async def _lines_of(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield lines as JSON parts them: text in it may have other characters that end a line."""
+    """Yield lines as JSON parts them: text in it may have other characters that end a line.
+
+    Raises `httpx2.RequestError` where the last one has no end, so that it may be half of one.
+    """
     rest = b""
     async for piece in answer.aiter_bytes():
         *whole, rest = (rest + piece).split(b"\n")
         for line in whole:
             yield line
+    if rest:
+        raise httpx2.RemoteProtocolError("the answer ends in the middle of a line")
 
 
 def tell_of_trouble(error: MilepostError) -> None:
@@ -253,7 +268,12 @@ def filtered(filters: Mapping[str, object]) -> Params:
 
 
 def quoted(name: str) -> str:
-    """Return a name or id as one segment of a path."""
+    """Return a name or id as one segment of a path.
+
+    Raises `InvalidError` for what can be none: a path has its dots taken out on the way.
+    """
+    if name in {"", ".", ".."}:
+        raise InvalidError(f"{name!r} is no name and no id of anything")
     return quote(name, safe="")
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from milepost.core.errors import ConfigurationError
 from milepost.store.dialect import DialectName
 from milepost.store.engine import (
     CollisionError,
@@ -62,10 +63,23 @@ def connect(path: Path) -> sqlite3.Connection:
         for pragma in PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()
         _use_wal(connection)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if not _is_read_only(error):
+            raise
+        raise ConfigurationError(
+            f"{path} can be read and not written, or its folder; let this user write to both, or"
+            " name another database with --database-url"
+        ) from error
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _is_read_only(error: sqlite3.Error) -> bool:
+    """Say so of all its kinds: what makes them more exact is in the higher bytes."""
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -74,8 +88,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").close()
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
+        except sqlite3.OperationalError as error:
+            if _is_read_only(error) or time.monotonic() > deadline:
                 raise
             time.sleep(WAL_RETRY_S)
         else:
