@@ -12,11 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milepost.core.agents import Limits
-from milepost.core.events import ApprovalDecided, Event, Failure, ToolCallCompleted
+from milepost.core.events import (
+    ApprovalDecided,
+    Event,
+    Failure,
+    MessageAborted,
+    RunCancelled,
+    RunCancelling,
+    StoppedWork,
+    ToolCallCompleted,
+)
 from milepost.core.messages import ToolCall
 from milepost.core.policy import NOBODY_COUNTED
 from milepost.core.rulings import Ask, Counts, Refuse, Reject, Rules, Ruling, Run
 from milepost.core.state import State
+from milepost.core.usage import UNKNOWN
 from milepost.runtime.logged import Logged, logged
 from milepost.runtime.replay import (
     Divergence,
@@ -25,6 +35,7 @@ from milepost.runtime.replay import (
     replay,
     tools_called,
 )
+from milepost.runtime.settle import RUN_ENDED
 from milepost.store.records import LogEntry
 from tests.core.logs import allowing
 from tests.core.world import CLAIM, CLERK, DEADLINE_MS, RULES, VARIANTS, judge
@@ -239,6 +250,28 @@ def test_the_same_move_in_other_words_is_a_note() -> None:
         "event 7, policy.decided, would differ in reason",
         "event 8, approval.requested, would differ in policy",
     )
+
+
+def test_what_became_of_work_that_a_cancellation_stopped_is_no_decision_of_the_rules() -> None:
+    log = list(acted(["look"]).logged)
+    place = next(at for at, each in enumerate(log) if each.event.type == "message.completed")
+    message_id = log[place].event.message_id  # type: ignore[union-attr]  # as its type says
+    work = (StoppedWork("message", message_id, "m", "closed", None, 7),)
+    usage = State().usage + UNKNOWN
+    stopping: list[Event] = [
+        RunCancelling("ann", None),
+        MessageAborted(message_id, RUN_ENDED, usage=UNKNOWN),
+        RunCancelled("ann", None, (message_id,), usage, work),
+    ]
+    cancelled = log[:place] + [
+        replace(log[place], seq=log[place].seq + nth, event=event)
+        for nth, event in enumerate(stopping)
+    ]
+
+    again = played(cancelled, RULES)
+
+    assert again.divergence is None, again.divergence
+    assert again.notes == ()
 
 
 def test_of_many_notes_the_rest_is_counted() -> None:

@@ -27,6 +27,9 @@ _WORDS: Mapping[str, frozenset[str]] = {
     "tool_result.compressing": frozenset({"model"}),
 }
 
+# What became of what the loop had no hand in: it was in hand elsewhere, and stopped there.
+_HAPPENED: Mapping[str, frozenset[str]] = {"run.cancelled": frozenset({"work"})}
+
 
 def shown(event: Event) -> dict[str, Json]:
     """Return the event as clients read it."""
@@ -50,8 +53,9 @@ def differences(one: Event, other: Event, *, weighty: bool = False) -> list[str]
 
 
 def _compared(event: Event) -> dict[str, Json]:
-    """Return the event's fields; of an error its code and its message apart."""
-    data = _data(event)
+    """Return the fields that the loop decides on; of an error its code and its message apart."""
+    happened = _HAPPENED.get(event.type, frozenset())
+    data = {name: value for name, value in _data(event).items() if name not in happened}
     error = data.get("error")
     if event.type == "tool_call.failed" and isinstance(error, Mapping):
         return {**data, "error": error["code"], "message": error["message"]}
