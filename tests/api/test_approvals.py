@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from milepost.core.canonical import call_digest
+from milepost.live.hub import QUEUE_BELL
 from milepost.store import queue
 from tests.api.asking import ARGUMENTS, decide, ended, equipped, events, mails, parked, started
 from tests.api.serving import KeyedService, serving, settings_for
@@ -154,6 +155,22 @@ async def test_the_second_decision_is_told_of_the_first(keyed: KeyedService) -> 
     assert (lost.status_code, lost.json()["code"]) == (409, "approval_decided")
     assert lost.json()["approval"] == won.json()
     assert lost.json()["approval"]["decision"] == "deny"
+
+
+@pytest.mark.parametrize("again", ["approve", "deny"])
+async def test_a_decision_that_changes_nothing_has_the_queue_looked_at_again(
+    keyed: KeyedService, again: str
+) -> None:
+    """It held the run's row, which a worker that looks just then passes over."""
+    asked = await parked(await equipped(keyed.acme))
+    await decide(keyed.acme, asked, "deny")
+    await ended(keyed.acme, asked["run_id"])
+
+    with keyed.service.app._parts.ports.hub.bell(QUEUE_BELL) as rung:
+        answer = await decide(keyed.acme, asked, again)
+
+        assert answer.status_code == (200 if again == "deny" else 409)
+        assert rung.is_set()
 
 
 async def test_two_keys_of_one_name_are_two_callers(keyed: KeyedService) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from milepost.live.hub import QUEUE_BELL
 from tests.api.asking import ended, events
 from tests.api.making import made, refusal
 from tests.api.serving import serving, serving_tenants, settings_for
@@ -154,6 +155,26 @@ async def test_several_calls_are_answered_together(client: httpx2.AsyncClient) -
     await bring(client, run, *answers)
 
     assert (await ended(client, run["id"]))["output"]["text"].strip() == "said: 0 1"
+
+
+async def test_an_answer_that_comes_too_late_has_the_queue_looked_at_again(
+    database_url: str, model: DirectedModel, tmp_path: Path
+) -> None:
+    """It held the run's row, which a worker that looks just then passes over."""
+    async with (
+        serving(settings(database_url, model, tmp_path)) as service,
+        service.client() as client,
+    ):
+        await made(client, "/v1/agents", AGENT)
+        run = await waiting(client)
+        await bring(client, run, {"call_id": "call_1_0", "result": "cat"})
+        await ended(client, run["id"])
+
+        with service.app._parts.ports.hub.bell(QUEUE_BELL) as rung:
+            late = await bring(client, run, {"call_id": "call_1_0", "result": "dog"})
+
+            assert refusal(late) == (409, "call_answered")
+            assert rung.is_set()
 
 
 async def test_the_first_answer_counts_and_the_same_again_is_fine(

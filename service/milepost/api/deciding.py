@@ -157,6 +157,7 @@ class Deciding:
                 once(wish, effect, lambda _: _all_found(principal.tenant, ids))
             )
         except NoneDecidedError as error:
+            self._let_be_seen()
             problems = [
                 await self._late(each) if isinstance(each, DecidedError) else each
                 for each in error.problems
@@ -198,11 +199,13 @@ class Deciding:
         return made
 
     async def _late(self, error: DecidedError) -> LateDecisionError:
+        self._let_be_seen()
         return LateDecisionError(error, await shown(self._ports.store, error.winner))
 
     def _wake(self, decided: Decided) -> None:
         row, hub = decided.approval, self._ports.hub
         if decided.repeated:
+            self._let_be_seen()
             return
         if decided.run_status == "queued":
             hub.ring(QUEUE_BELL)
@@ -211,6 +214,13 @@ class Deciding:
         else:
             hub.chime(OUTBOX_BELL)
         hub.ring(approvals_bell(row.tenant))
+
+    def _let_be_seen(self) -> None:
+        """Have looked again what changed nothing: it held the run's row while others looked.
+
+        A claim passes over a row that is held, and the ring that it came for was the last.
+        """
+        self._ports.hub.ring(QUEUE_BELL)
 
     def _forget(self, principal: Principal, *bodies: ApprovalDecision) -> None:
         """Let what was granted hold here at once."""

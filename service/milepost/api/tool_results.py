@@ -80,9 +80,14 @@ class ClientTools:
         find = partial(runs.find, principal.tenant)
         tools = await self._toolsets.of(principal.tenant)
         effect = _answered(find(run_id), answers, tools, now)
-        made = await self._ports.store.write(once(asked(request, raw, run_id, now), effect, find))
-        if not made.replayed:
+        try:
+            made = await self._ports.store.write(
+                once(asked(request, raw, run_id, now), effect, find)
+            )
+        finally:
+            # Also where it changed nothing: a claim passes over a run whose row was held by this.
             self._ports.hub.ring(QUEUE_BELL)
+        if not made.replayed:
             self._ports.hub.ring(inbox_bell(run_id))
         return json_response(show_run(made.resource), headers=made.headers())
 
