@@ -292,6 +292,23 @@ async def test_an_export_that_ends_in_the_middle_of_a_line_is_not_whole() -> Non
             await anext(things)
 
 
+@pytest.mark.parametrize(
+    "data", [b"hello", b"[1]", b"{}", b'{"type":"x","run_id":1}', b"null", b'"run.queued"']
+)
+async def test_a_frame_of_somebody_else_is_noticed(data: bytes) -> None:
+    foreign = stream(b"retry: " + b"9" * 500 + b"\n\nid: 1\nevent: x\ndata: " + data + b"\n\n")
+    async with (
+        scripted([foreign] * 3) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match="is no Milepost server"):
+            await anext(client.runs.stream("run_1"))
+        with pytest.raises(ApiError, match="is no Milepost server"):
+            await anext(client.sessions.stream("ses_1"))
+        with pytest.raises(ApiError, match="is no Milepost server"):
+            await anext(client.approvals.follow())
+
+
 async def test_an_answer_that_cannot_be_unpacked_is_asked_for_again() -> None:
     broken = answer("200 OK", RUN, content_encoding="gzip")
     async with (
@@ -301,6 +318,24 @@ async def test_an_answer_that_cannot_be_unpacked_is_asked_for_again() -> None:
         run = await client.runs.get("run_1")
 
     assert run.id == "run_1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTPS_PROXY", "socks5://127.0.0.1:1"),
+        ("ALL_PROXY", "foo://127.0.0.1:1"),
+        ("ALL_PROXY", "http://[::1"),
+        ("SSL_CERT_FILE", "/nowhere/to/be/found"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_named(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ConfigurationError, match="HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL"):
+        Milepost("https://milepost.example")
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])

@@ -19,6 +19,8 @@ TERMINAL = frozenset(
     {"run.completed", "run.incomplete", "run.failed", "run.cancelled", "run.expired"}
 )
 
+RETRY_MS_MAX = 86_400_000
+
 E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -137,10 +139,13 @@ class Following(Generic[E]):
                 self._opened_s = time.monotonic()
                 async for frame in frames:
                     if frame.retry is not None:
-                        self._retry_s = frame.retry / 1000
-                    if self._is_farewell(frame):
-                        return
-                    event = self._position.take(frame)
+                        self._retry_s = min(frame.retry, RETRY_MS_MAX) / 1000
+                    try:
+                        if self._is_farewell(frame):
+                            return
+                        event = self._position.take(frame)
+                    except (ValueError, LookupError, TypeError, AttributeError) as error:
+                        raise self._transport.foreign(frame.data) from error
                     if event is None:
                         continue
                     self._over = self._wanted.ends_at(event)

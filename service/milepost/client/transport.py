@@ -55,16 +55,23 @@ class Transport:
         host = _host_of(base_url)
         self.base_url = base_url
         self.patience = patience
-        self._http = httpx2.AsyncClient(
-            base_url=base_url,
-            headers=_authorization(api_key),
-            timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
-            # A stream holds a connection for as long as it goes on, and there may be any number.
-            limits=httpx2.Limits(max_keepalive_connections=KEPT_MAX),
-            # No proxy can reach this machine's own loopback for us.
-            trust_env=host not in _LOOPBACK,
-            verify=_trusted(base_url),
-        )
+        headers = _authorization(api_key)
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=base_url,
+                headers=headers,
+                timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
+                # A stream holds a connection as long as it goes on, and there may be any number.
+                limits=httpx2.Limits(max_keepalive_connections=KEPT_MAX),
+                # No proxy can reach this machine's own loopback for us.
+                trust_env=host not in _LOOPBACK,
+                verify=_trusted(base_url),
+            )
+        except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
+            raise ConfigurationError(
+                "what the environment says of proxies and certificates cannot be used"
+                f" ({error}); see to HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+            ) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -123,7 +130,7 @@ class Transport:
                         raise _problem(answer)
                     if not answer.headers.get("content-type", "").startswith(JSON_LINES):
                         await answer.aread()
-                        raise self._foreign(answer)
+                        raise self.foreign(answer.text, answer.status_code)
                     has_begun = True
                     async for line in _lines_of(answer):
                         yield self._line(line)
@@ -173,7 +180,7 @@ class Transport:
             said = None
         if isinstance(said, dict):
             return said
-        raise self._foreign(answer)
+        raise self.foreign(answer.text, answer.status_code)
 
     def _line(self, line: bytes) -> Any:
         try:
@@ -183,8 +190,9 @@ class Transport:
                 f"a line from {self.base_url} is no JSON: {line[:SHOWN_MAX]!r}", code="unreachable"
             ) from error
 
-    def _foreign(self, answer: httpx2.Response) -> ApiError:
-        return no_milepost(answer.text, at=f"at {self.base_url}", status=answer.status_code)
+    def foreign(self, said: str, status: int = 200) -> ApiError:
+        """Return what to say of an answer that Milepost does not give."""
+        return no_milepost(said, at=f"at {self.base_url}", status=status)
 
     async def pause(self, failures: int, wanted_s: float | None) -> None:
         """Wait before the next try, not at the same moment as everybody else."""
