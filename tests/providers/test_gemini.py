@@ -169,7 +169,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     async with serving((*HELLO, event(answers(reason="STOP")))) as stub:
         reply = await replied(provider(http, stub.base_url))
 
-    assert reply.usage == Usage(input_tokens=4, output_tokens=2)
+    assert reply.usage == Usage(input_tokens=30, output_tokens=2), "an offered tool counts"
 
 
 @pytest.mark.parametrize("chunk_delay_s", [0, 0.002], ids=["at once", "in pieces"])

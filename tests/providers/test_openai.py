@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from aiohappyeyeballs import AddrInfoType
 from cryptography import x509
@@ -258,6 +259,26 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     http: Http,
 ) -> None:
     async with serving((*HELLO, chunk({}, "stop"), DONE)) as stub:
+        reply = await replied(provider(http, stub.base_url))
+
+    assert reply.usage == Usage(input_tokens=4, output_tokens=2)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"prompt_tokens": 9},
+        {"prompt_tokens": 9, "completion_tokens": None},
+        {"prompt_tokens": -5, "completion_tokens": 2},
+        {"prompt_tokens": 10**12, "completion_tokens": 2},
+        {"prompt_tokens": "9", "completion_tokens": 2},
+    ],
+)
+async def test_where_the_server_counts_half_of_the_tokens_all_are_estimated(
+    http: Http, told: dict[str, object]
+) -> None:
+    half = b"data: " + orjson.dumps({"choices": [], "usage": told}) + b"\n\n"
+    async with serving((*HELLO, chunk({}, "stop"), half, DONE)) as stub:
         reply = await replied(provider(http, stub.base_url))
 
     assert reply.usage == Usage(input_tokens=4, output_tokens=2)

@@ -189,7 +189,7 @@ def test_usage_in_odd_types_counts_as_none() -> None:
         "completion_tokens_details": {"reasoning_tokens": 1e300},
     }
 
-    assert decoded({"usage": usage}) == [Spent(Usage(cache_read_tokens=5))]
+    assert decoded({"usage": usage}) == []
 
 
 @pytest.mark.parametrize("tokens", [None, "7", -3, 0])
@@ -204,7 +204,7 @@ def test_a_truth_value_is_no_count() -> None:
     """Python takes it for a number, and no database column of numbers does."""
     usage = {"prompt_tokens": True, "completion_tokens": 2}
 
-    assert decoded({"usage": usage}) == [Spent(Usage(output_tokens=2))]
+    assert decoded({"usage": usage}) == []
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from milepost.core.messages import Image, Message
 from milepost.core.model import ModelRequest, ToolSchema
 from milepost.providers.pricing import Pricing
 from milepost.providers.tariff import Rate, plain_tariff
+from milepost.providers.tokens import IMAGE_TOKENS
 from milepost.runtime.demands import (
     ANSWER_TOKENS,
     ANSWER_TOKENS_MIN,
-    IMAGE_TOKENS,
     MODEL_CALL_MS,
     ModelDemand,
     ToolDemand,

@@ -18,7 +18,7 @@ from milepost.providers.failures import Failures
 from milepost.providers.http import Http, HungUpError
 from milepost.providers.http_connection import Answer
 from milepost.providers.reading import Decoder, Patience, Reading
-from milepost.providers.tokens import estimate, estimate_prompt
+from milepost.providers.tokens import estimate, estimate_request
 from milepost.providers.wire_names import WireNames
 
 SCARCE_S = 0.25
@@ -146,7 +146,7 @@ async def _beginning(answer: Answer) -> bytes:
 
 def _estimated(request: ModelRequest, said_chars: int) -> Spent:
     """Some servers count no tokens; a guess keeps budgets meaningful, and nothing would not."""
-    return Spent(Usage(input_tokens=estimate_prompt(request), output_tokens=estimate(said_chars)))
+    return Spent(Usage(input_tokens=estimate_request(request), output_tokens=estimate(said_chars)))
 
 
 def _checked(base_url: str, name: str) -> str:

@@ -18,7 +18,7 @@ from milepost.core.model import (
 from milepost.core.usage import Usage
 from milepost.providers.failures import Failures
 from milepost.providers.openai_request import SEAL
-from milepost.providers.payload import count, parsed, text, written
+from milepost.providers.payload import count, counts, parsed, text, written
 
 DONE = b"[DONE]"
 
@@ -83,7 +83,7 @@ class Chunks:
         if choices and isinstance(choices, list) and isinstance(choices[0], dict):
             self._read_choice(choices[0], deltas)
         told = chunk.get("usage")
-        if told and isinstance(told, dict) and (usage := _usage(told)) != Usage():
+        if told and (usage := _usage(told)) != Usage():
             self.spent = True
             deltas.append(Spent(usage))
         if not self._response_id:
@@ -284,7 +284,13 @@ class _OpenCall:
         return CallDelta(self._index, new_id, new_name, piece.arguments)
 
 
-def _usage(usage: Mapping[str, object]) -> Usage:
+def _usage(usage: object) -> Usage:
+    """Return what was counted; nothing, and so what is estimated, where it was by halves.
+
+    The other half would count as nothing, and no budget would hold.
+    """
+    if not (isinstance(usage, dict) and counts(usage, "prompt_tokens", "completion_tokens")):
+        return Usage()
     prompt, completion = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
     reasoning = count(usage, "completion_tokens_details", "reasoning_tokens")
     # For xAI the answer's tokens are all that completes it: its sum tells that it thought beside.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import TypeGuard
 
 import orjson
 
@@ -42,7 +43,16 @@ def count(usage: Mapping[str, object], *path: str) -> int:
     value: object = usage
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0  # True is no count
+    return value if _is_count(value) else 0
+
+
+def counts(usage: Mapping[str, object], *keys: str) -> bool:
+    """Say whether there is a number of tokens at each of the keys."""
+    return all(_is_count(usage.get(key)) for key in keys)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= TOKENS_MAX  # True is no count
 
 
 def _parsed_leniently(payload: bytes, failures: Failures) -> object:

@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from math import ceil
 
-import orjson
-
 from milepost.core.errors import ProviderError
 from milepost.core.model import Delta, ModelRequest, Provider, Spent
 from milepost.core.usage import Usage
 from milepost.providers.closing import closing
-from milepost.providers.tokens import estimate, estimate_prompt
+from milepost.providers.tokens import estimate_request
 from milepost.providers.windows import WINDOW_S, Quota, Taken, Windows
 
 # Few replies come near their bound: to reserve all of it would let hardly anybody through.
@@ -96,6 +94,5 @@ class RateLimited:
 
 def _guess(request: ModelRequest) -> int:
     """Return about how many tokens the call will take."""
-    schemas = sum(len(orjson.dumps(tool.to_dict())) for tool in request.tools)
     reply = min(request.tokens_max or REPLY_TOKENS_GUESS, REPLY_TOKENS_GUESS)
-    return estimate_prompt(request) + estimate(schemas) + reply
+    return estimate_request(request) + reply

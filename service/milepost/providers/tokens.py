@@ -8,6 +8,7 @@ from milepost.core.messages import Message
 from milepost.core.model import ModelRequest
 
 CHARS_PER_TOKEN = 4
+IMAGE_TOKENS = 1_500
 
 
 def estimate(chars: int) -> int:
@@ -16,8 +17,15 @@ def estimate(chars: int) -> int:
 
 
 def estimate_prompt(request: ModelRequest) -> int:
-    """Return about how many tokens the request's messages are; tools are left out."""
+    """Return about how many tokens the words of the request's messages are."""
     return estimate(sum(_chars(message) for message in request.messages))
+
+
+def estimate_request(request: ModelRequest) -> int:
+    """Return about how many tokens all of the request is: its messages, pictures and tools."""
+    tools = sum(len(orjson.dumps(tool.to_dict())) for tool in request.tools)
+    images = sum(len(message.images) for message in request.messages)
+    return estimate_prompt(request) + estimate(tools) + images * IMAGE_TOKENS
 
 
 def _chars(message: Message) -> int:

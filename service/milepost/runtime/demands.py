@@ -3,19 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import orjson
-
 from milepost.core.events import Failure
 from milepost.core.frozen import dataclass
 from milepost.core.model import ModelRequest
 from milepost.core.usage import Usage
 from milepost.providers.pricing import Pricing
-from milepost.providers.tokens import estimate, estimate_prompt
+from milepost.providers.tokens import estimate_request
 from milepost.store.amounts import Amounts, Bounds
 
 ANSWER_TOKENS = 4_096
 ANSWER_TOKENS_MIN = 64
-IMAGE_TOKENS = 1_500
 MODEL_CALL_MS = 30_000
 
 Price = Callable[[int, int], int]
@@ -92,11 +89,8 @@ def model_demand(request: ModelRequest, price: Price) -> ModelDemand:
 
     An answer without a bound gets one of `ANSWER_TOKENS`, and what it may think with beside that.
     """
-    tools = sum(len(orjson.dumps(tool.to_dict())) for tool in request.tools)
-    images = sum(len(message.images) for message in request.messages)
-    prompt = estimate_prompt(request) + estimate(tools) + images * IMAGE_TOKENS
     answer = request.tokens_max or ANSWER_TOKENS + (request.thinking_tokens or 0)
-    return ModelDemand(prompt, answer, price)
+    return ModelDemand(estimate_request(request), answer, price)
 
 
 def priced_by(pricing: Pricing, models: Sequence[str]) -> Price:
