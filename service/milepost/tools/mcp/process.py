@@ -87,6 +87,7 @@ async def _hear(
                     await arrivals.send(_message(line))
             except anyio.DelimiterNotFound:
                 on_end(ToolError(f"it said more than {LINE_BYTES_MAX} bytes in one line"))
+                return  # To read on would only have it say more.
     del lines
     with suppress(*_ENDED):
         while True:
