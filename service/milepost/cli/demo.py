@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 import orjson
@@ -18,6 +19,8 @@ AGENT = "demo"
 TERMINATED = 143
 """How shells tell that a command ended by SIGTERM."""
 DELTAS_BEFORE_KILL = 8
+
+Events = AsyncGenerator[Event, None]
 
 
 def walk() -> None:
@@ -75,17 +78,18 @@ async def _survive(milepost: Milepost, service: DemoService) -> None:
     _say(f"   {len(seqs)} events, numbered 1 to {len(seqs)}: none lost, none twice.")
 
 
-async def _with_a_crash(events: AsyncIterator[Event], service: DemoService) -> AsyncIterator[Event]:
+async def _with_a_crash(events: Events, service: DemoService) -> Events:
     """Pass the events on, and crash the service while it writes."""
     deltas = 0
-    async for event in events:
-        yield event
-        deltas += event.type == "message.delta"
-        if deltas == DELTAS_BEFORE_KILL:
-            deltas += 1
-            await service.kill()
-            _say("\n\n   >>> The service was killed (SIGKILL), and is started again. <<<\n")
-            await service.start()
+    async with aclosing(events):
+        async for event in events:
+            yield event
+            deltas += event.type == "message.delta"
+            if deltas == DELTAS_BEFORE_KILL:
+                deltas += 1
+                await service.kill()
+                _say("\n\n   >>> The service was killed (SIGKILL), and is started again. <<<\n")
+                await service.start()
 
 
 async def _approve(milepost: Milepost, parked: Approval, *, after: str) -> None:
@@ -115,12 +119,13 @@ def _count_mails(folder: Path) -> None:
     _say(f"   The outbox has it, once: {orjson.loads(mails[0])['body']!r}")
 
 
-async def _watch(events: AsyncIterator[Event]) -> list[Event]:
+async def _watch(events: Events) -> list[Event]:
     """Print events as they come; return them."""
     telling, seen = Telling(indent="  "), []
-    async for event in events:
-        telling.show(event)
-        seen.append(event)
+    async with aclosing(events):
+        async for event in events:
+            telling.show(event)
+            seen.append(event)
     telling.rest()
     return seen
 
