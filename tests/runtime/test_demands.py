@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from milepost.core.messages import Image, Message
-from milepost.core.model import ModelRequest, ToolSchema
+from milepost.core.model import THINKING_TOKENS_MAX, ModelRequest, ToolSchema
 from milepost.providers.pricing import Pricing
 from milepost.providers.tariff import Rate, plain_tariff
 from milepost.providers.tokens import IMAGE_TOKENS
@@ -109,7 +109,9 @@ def test_of_models_that_may_answer_the_dearest_counts() -> None:
     assert price(100, 10) == 360_000
 
 
-@pytest.mark.parametrize(("wanted", "room"), [("8000", 8_000), ("high", 0), (None, 0)])
+@pytest.mark.parametrize(
+    ("wanted", "room"), [("8000", 8_000), ("9" * 40, THINKING_TOKENS_MAX), ("high", 0), (None, 0)]
+)
 def test_what_a_model_may_think_with_has_room_beside_its_answer(
     wanted: str | None, room: int
 ) -> None:

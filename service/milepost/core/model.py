@@ -8,6 +8,9 @@ from milepost.core.json import Json
 from milepost.core.messages import Message, Sealed
 from milepost.core.usage import Usage
 
+THINKING_TOKENS_MAX = 1_000_000
+"""More than any model thinks with: what is reserved for it is a number that a database can keep."""
+
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 
 
@@ -63,7 +66,9 @@ class ModelRequest:
     def thinking_tokens(self) -> int | None:
         """How many tokens it may think with, where its effort is a number of them."""
         effort = self.reasoning_effort or ""
-        return int(effort) if effort.isascii() and effort.isdecimal() else None
+        if not (effort.isascii() and effort.isdecimal()):
+            return None
+        return min(int(effort), THINKING_TOKENS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
