@@ -88,7 +88,6 @@ async def _hear(
             except anyio.DelimiterNotFound:
                 on_end(ToolError(f"it said more than {LINE_BYTES_MAX} bytes in one line"))
                 return  # To read on would only have it say more.
-    del lines
     with suppress(*_ENDED):
         while True:
             await output.receive()
