@@ -19,6 +19,7 @@ from milepost.core.model import (
     TextDelta,
 )
 from milepost.core.usage import Usage
+from milepost.providers.asked import Asked, following
 from milepost.providers.failures import Failures
 from milepost.providers.fallback import Fallback, OnFallback
 from milepost.providers.scripted import Script, Scripted, saying
@@ -131,10 +132,13 @@ async def test_what_is_wrong_with_the_request_or_the_key_is_raised_at_once(statu
 async def test_who_was_at_work_before_a_refusal_may_still_send_a_bill() -> None:
     late, refusal = Failures("acme", None).timed_out("answer", 1), answered(401)
 
-    caught = await failed(fallback(late, refusal))
+    asked = Asked()
+
+    with following(asked):
+        caught = await failed(fallback(late, refusal))
 
     assert caught is refusal
-    assert caught.unknown_calls == 1
+    assert asked.cut_off == 1
 
 
 async def test_what_is_no_vendors_failure_is_raised_at_once() -> None:

@@ -25,6 +25,7 @@ from milepost.core.events import (
 )
 from milepost.core.model import CacheHit, FellBack, Finished, Provider, Spent, TextDelta
 from milepost.core.usage import Usage
+from milepost.providers.fallback import Fallback
 from milepost.providers.payload import TOKENS_MAX
 from milepost.providers.price_file import DOLLARS_MAX
 from milepost.providers.pricing import Pricing
@@ -43,12 +44,22 @@ from milepost.store.store import Store
 from milepost.store.usage import Account
 from milepost.tools import tool
 from tests.runtime.tools import add, fail
-from tests.runtime.workshop import AT_ONCE, TENANT, TIMEOUT_S, Held, Workshop, in_background, of
+from tests.runtime.workshop import (
+    AT_ONCE,
+    TENANT,
+    TIMEOUT_S,
+    Held,
+    Workshop,
+    in_background,
+    of,
+    used_up,
+)
 from tests.store.breaking import BreakingEngine
 from tests.store.budgeting import a_call_of, counters, kept, place_in, reserving
 from tests.store.conftest import serving
 
 CUT = ProviderError("the stream broke", code="provider_stream_cut")
+SILENT = ProviderError("late", code="provider_timeout", retryable=True)
 REFUSED = ProviderError("no such model", code="provider_refused", status=400)
 PRICED = Pricing(own={"test/model": plain_tariff(Decimal(1), Decimal(2), None, None)})
 DEAREST = Decimal(DOLLARS_MAX)
@@ -385,6 +396,42 @@ async def test_a_cancelled_call_counts_with_all_that_was_reserved(shop: Workshop
 
     assert (await shop.row(run.id)).status == "cancelled"
     assert await spent(shop, budget) == Amounts(model_calls=1)
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_counts_with_nothing(
+    shop: Workshop,
+) -> None:
+    budget = await kept(shop.store, tokens=100_000, model_calls=9)
+    model = await used_up()
+    run = await shop.queue()
+    means = shop.means(model, budgets=budgets_of(shop))
+    drive = await shop.driving(await shop.claim(), shop.agent(), means)
+
+    async with in_background(drive):
+        await asyncio.wait_for(model.reached.wait(), TIMEOUT_S)
+        await shop.cancel(run.id)
+
+    assert await spent(shop, budget) == Amounts()
+
+
+async def test_where_the_last_of_two_is_cancelled_each_counts_with_all_that_was_reserved(
+    shop: Workshop,
+) -> None:
+    budget = await kept(shop.store, tokens=100_000, model_calls=9)
+    last = Held(Spent(Usage()))
+    model = Fallback([("v/0", Scripted([SILENT])), ("v/1", last)])
+    run = await shop.queue()
+    means = shop.means(model, budgets=budgets_of(shop))
+    agent = shop.agent(limits=replace(AT_ONCE, max_output_tokens=200))
+    drive = await shop.driving(await shop.claim(), agent, means)
+
+    async with in_background(drive):
+        await asyncio.wait_for(last.reached.wait(), TIMEOUT_S)
+        await shop.cancel(run.id)
+
+    counted = await spent(shop, budget)
+    assert counted.model_calls == 2
+    assert counted.tokens >= 2 * 200
 
 
 async def test_a_tool_that_failed_was_called(shop: Workshop) -> None:

@@ -5,20 +5,38 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from milepost.core.agents import Compression
+from milepost.core.agents import Compression, Limits
 from milepost.core.errors import ProviderError
-from milepost.core.events import RunCancelled, Terminal
+from milepost.core.events import MessageAborted, ModelRetried, RunCancelled, Terminal
+from milepost.core.model import Provider, Spent
 from milepost.core.usage import UNKNOWN, Usage
-from milepost.providers.scripted import calling, saying
+from milepost.providers.fallback import Fallback
+from milepost.providers.scripted import Script, Scripted, calling, saying
 from milepost.runtime.drive import Drive
 from milepost.runtime.ending import end_run
 from milepost.store import queue, usage
 from milepost.store.records import NewRun
 from milepost.store.usage import UsageFilter
 from tests.runtime.tools import look_up
-from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Workshop, in_background, of
+from tests.runtime.workshop import (
+    TENANT,
+    TIMEOUT_S,
+    Held,
+    Workshop,
+    in_background,
+    of,
+    used_up,
+)
 
 ANSWERED = Usage(input_tokens=10, output_tokens=5, model_calls=1, unpriced_calls=1)
+BUSY = ProviderError("busy", code="provider_overloaded", retryable=True, status=503)
+SILENT = ProviderError("late", code="provider_timeout", retryable=True)
+
+
+def falling_back(*first: Script, then: Provider) -> Provider:
+    """Return models that give these replies, one each, before `then` is asked."""
+    models: list[Provider] = [*(Scripted([each]) for each in first), then]
+    return Fallback([(f"v/{n}", each) for n, each in enumerate(models)])
 
 
 async def cancelled(shop: Workshop, run: NewRun, driven: Drive) -> None:
@@ -58,6 +76,92 @@ async def test_a_message_that_is_handed_back_is_counted_beside_the_one_that_came
     await shop.go_on([saying("Anew.")])
 
     await assert_counted(shop, run.id, ANSWERED + UNKNOWN)
+
+
+async def drained(shop: Workshop, run: NewRun, driven: Drive) -> None:
+    driven.drain()
+
+
+@pytest.mark.parametrize("stop", [cancelled, expired, drained])
+async def test_a_call_that_is_stopped_while_it_waits_for_its_turn_was_never_made(
+    shop: Workshop, stop: Callable[[Workshop, NewRun, Drive], Awaitable[None]]
+) -> None:
+    queue = await used_up()
+    run = await shop.queue(deadline_ms=shop.clock() + 50_000)
+    driven = await shop.driving(await shop.claim(), shop.agent(), shop.means(queue))
+
+    async with in_background(driven):
+        await asyncio.wait_for(queue.reached.wait(), TIMEOUT_S)
+        await stop(shop, run, driven)
+
+    [aborted] = of(await shop.log(run.id), MessageAborted)
+    assert aborted.usage == Usage()
+
+
+async def test_a_call_that_has_no_time_to_wait_for_its_turn_was_never_made(shop: Workshop) -> None:
+    limits = Limits(model_retries=0, model_timeout_s=0.05)
+
+    run_id = await shop.driven(await used_up(), agent=shop.agent(limits=limits))
+
+    await assert_counted(shop, run_id, Usage())
+
+
+async def test_a_message_that_is_stopped_before_it_is_tried_again_was_not_asked_for(
+    shop: Workshop,
+) -> None:
+    agent = shop.agent(limits=Limits(model_retries=1, retry_backoff_s=50))
+    run = await shop.queue()
+    driven = await shop.driving(await shop.claim(), agent, shop.means([BUSY]))
+
+    async with in_background(driven):
+        await shop.seen(run.id, ModelRetried.type)
+        await shop.cancel(run.id)
+
+    await assert_counted(shop, run.id, Usage())
+
+
+@pytest.mark.parametrize(
+    ("first", "unknown"), [((SILENT,), 2), ((BUSY,), 1), ((SILENT, BUSY, SILENT), 3)]
+)
+async def test_each_model_that_may_be_billed_counts_where_the_last_one_is_stopped(
+    shop: Workshop, first: tuple[ProviderError, ...], unknown: int
+) -> None:
+    last = Held(Spent(Usage()))
+    model = falling_back(*first, then=last)
+    run = await shop.queue()
+    driven = await shop.driving(await shop.claim(), shop.agent(), shop.means(model))
+
+    async with in_background(driven):
+        await asyncio.wait_for(last.reached.wait(), TIMEOUT_S)
+        await shop.cancel(run.id)
+
+    await assert_counted(shop, run.id, Usage(unknown_calls=unknown))
+
+
+async def test_each_model_that_may_be_billed_counts_where_the_last_one_takes_too_long(
+    shop: Workshop,
+) -> None:
+    model = falling_back(SILENT, then=Held(Spent(Usage())))
+    limits = Limits(model_retries=0, model_timeout_s=0.05)
+
+    run_id = await shop.driven(model, agent=shop.agent(limits=limits))
+
+    await assert_counted(shop, run_id, Usage(unknown_calls=2))
+
+
+async def test_a_model_that_fell_silent_counts_where_the_next_one_s_turn_does_not_come(
+    shop: Workshop,
+) -> None:
+    queue = await used_up()
+    run = await shop.queue()
+    means = shop.means(falling_back(SILENT, then=queue))
+    driven = await shop.driving(await shop.claim(), shop.agent(), means)
+
+    async with in_background(driven):
+        await asyncio.wait_for(queue.reached.wait(), TIMEOUT_S)
+        await shop.cancel(run.id)
+
+    await assert_counted(shop, run.id, UNKNOWN)
 
 
 async def stranded(shop: Workshop) -> NewRun:

@@ -22,7 +22,9 @@ from milepost.core.usage import Usage
 from milepost.live.hub import QUEUE_BELL, Hub, inbox_bell
 from milepost.providers.catalog import Catalog
 from milepost.providers.pricing import Pricing
-from milepost.providers.scripted import Script, Scripted
+from milepost.providers.rate_limits import RateLimited
+from milepost.providers.scripted import Script, Scripted, saying
+from milepost.providers.windows import InProcessWindows, Quota
 from milepost.runtime.artifacts import Shelf
 from milepost.runtime.clock import Ids, now_ms
 from milepost.runtime.drive import Drive, drive
@@ -114,6 +116,33 @@ class Held:
                 yield step
         finally:
             self.closed.set()
+
+
+class UsedUp:
+    """A model that has no turn left in this minute, and gets none in the next."""
+
+    def __init__(self) -> None:
+        quota = Quota(requests=1, queue_s=100)
+        self._limited = RateLimited(
+            Scripted([saying("taken")]), InProcessWindows(), quota, name="acme", sleep=self._wait
+        )
+        self.reached = asyncio.Event()
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Answer the first, and have all others wait."""
+        return self._limited.stream(request)
+
+    async def _wait(self, _: float) -> None:
+        self.reached.set()
+        await asyncio.Event().wait()
+
+
+async def used_up() -> UsedUp:
+    """Return a model whose one turn is taken."""
+    model = UsedUp()
+    async for _ in model.stream(ModelRequest(TENANT, "model", ())):
+        pass
+    return model
 
 
 class Turns:

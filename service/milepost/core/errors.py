@@ -188,7 +188,6 @@ class ProviderError(MilepostError):
     """The vendor refused or failed. `retryable` says whether the same request may yet succeed.
 
     `retry_after_s` is what the vendor asked us to wait, `status` its HTTP status where it had one.
-    Where several were asked, `unknown_calls` of them may be billed, and nobody knows how much.
     """
 
     code = "provider_error"
@@ -201,10 +200,8 @@ class ProviderError(MilepostError):
         retryable: bool = False,
         retry_after_s: float | None = None,
         status: int | None = None,
-        unknown_calls: int | None = None,
     ) -> None:
         super().__init__(message, code=code)
         self.retryable = retryable
         self.retry_after_s = retry_after_s
         self.status = status
-        self.unknown_calls = unknown_calls

@@ -36,7 +36,6 @@ class Assembly:
         self._finished: Finished | None = None
         self._cached = False
         self._sealed: list[Sealed] = []
-        self.unknown_calls = 0  # Of those who gave no reply: they may be billed.
 
     def feed(self, delta: Delta) -> None:
         """Take the next delta. Raises `ProviderError` when the reply outgrows its bounds."""
@@ -59,7 +58,7 @@ class Assembly:
             case CacheHit():
                 self._cached = True
             case FellBack():
-                self.unknown_calls += delta.at_work
+                pass  # Nothing of the reply.
 
     def reply(self) -> Reply:
         """Return the whole reply. Raises `ProviderError` when the stream ended before its end."""
@@ -75,7 +74,7 @@ class Assembly:
             reasoning="".join(self._reasoning),
             calls=tuple(self._calls[index].requested() for index in sorted(self._calls)),
             finish_reason=self._finished.reason,
-            usage=self._usage + Usage(unknown_calls=self.unknown_calls),
+            usage=self._usage,
             response_id=self._finished.response_id,
             model=self._finished.model,
             cached=self._cached,

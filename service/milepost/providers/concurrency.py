@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 from milepost.core.errors import ProviderError
 from milepost.core.model import Delta, ModelRequest, Provider
+from milepost.providers import asked
 from milepost.providers.closing import closing
 
 QUEUE_S_MAX = 60.0
@@ -38,7 +39,8 @@ class Concurrent:
     async def _enter(self) -> None:
         try:
             async with asyncio.timeout(self._queue_s):
-                await self._places.acquire()
+                with asked.current().waiting():
+                    await self._places.acquire()
         except TimeoutError:
             raise ProviderError(
                 f"{self._name} is held to {self._calls_max} calls at a time, and none of them ended"

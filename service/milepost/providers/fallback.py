@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from milepost.core.errors import ConfigurationError, ProviderError
 from milepost.core.model import Delta, FellBack, ModelRequest, Provider
+from milepost.providers import asked
 from milepost.providers.closing import closing
 from milepost.providers.failures import was_at_work
 from milepost.providers.opening import opening
@@ -40,16 +41,16 @@ class Fallback:
         failed: list[tuple[str, ProviderError]] = []
         for name, provider in self._models:
             self._tell(failed, name)
-            asked = replace(request, model=name.partition("/")[2])
-            async with closing(provider.stream(asked)) as deltas:
+            asked.current().begin()
+            theirs = replace(request, model=name.partition("/")[2])
+            async with closing(provider.stream(theirs)) as deltas:
                 try:
                     opened = await opening(deltas)
                 except ProviderError as error:
-                    failed.append((name, error))
+                    asked.current().fail(error)
                     if not in_trouble(error):
-                        if len(failed) > 1:
-                            error.unknown_calls = _unknown_calls(failed)
                         raise
+                    failed.append((name, error))
                     continue
                 for other, why in failed:
                     yield FellBack(other, name, why.code, str(why), was_at_work(why))
@@ -74,19 +75,13 @@ def _exhausted(failed: list[tuple[str, ProviderError]]) -> ProviderError:
     errors = [error for _, error in failed]
     if len(errors) == 1:
         return errors[0]
-    asked = [error for error in errors if error.code != CIRCUIT_OPEN] or errors
+    tried = [error for error in errors if error.code != CIRCUIT_OPEN] or errors
     waits_s = [error.retry_after_s or 0 for error in errors if error.retryable]
     told = "; ".join(f"{name}: {error}" for name, error in failed)
     return ProviderError(
         f"None of {len(failed)} models answered. {told}",
-        code=asked[-1].code,
+        code=tried[-1].code,
         retryable=bool(waits_s),
         retry_after_s=min(waits_s, default=0) or None,
-        status=asked[-1].status,
-        unknown_calls=_unknown_calls(failed),
+        status=tried[-1].status,
     )
-
-
-def _unknown_calls(failed: list[tuple[str, ProviderError]]) -> int:
-    """Count those who may bill what they did, and told nobody how much that was."""
-    return sum(was_at_work(error) for _, error in failed)

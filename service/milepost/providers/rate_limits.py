@@ -7,6 +7,7 @@ from math import ceil
 from milepost.core.errors import ProviderError
 from milepost.core.model import Delta, ModelRequest, Provider, Spent
 from milepost.core.usage import Usage
+from milepost.providers import asked
 from milepost.providers.closing import closing
 from milepost.providers.tokens import estimate_request
 from milepost.providers.windows import WINDOW_S, Quota, Taken, Windows
@@ -44,7 +45,8 @@ class RateLimited:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the reply. Raises `ProviderError` if the quota is used up for too long."""
-        taken = await self._take(_guess(request))
+        with asked.current().waiting():
+            taken = await self._take(_guess(request))
         spent: Usage | None = None
         try:
             async with closing(self._inner.stream(request)) as deltas:

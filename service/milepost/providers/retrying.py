@@ -8,6 +8,7 @@ from itertools import count
 from milepost.core.backoff import RETRY_AFTER_S_MAX, wait_s
 from milepost.core.errors import ProviderError
 from milepost.core.model import Delta, ModelRequest, Provider
+from milepost.providers import asked
 from milepost.providers.closing import closing
 from milepost.providers.opening import opening
 
@@ -54,6 +55,7 @@ class Retrying:
                 try:
                     opened = await opening(deltas)
                 except ProviderError as error:
+                    asked.current().fail(error)
                     if not self._may_pass(error, failures):
                         raise
                     wait = self._wait_s(error, failures)
@@ -63,7 +65,8 @@ class Retrying:
                     async for delta in deltas:
                         yield delta
                     return
-            await self._sleep(wait)
+            with asked.current().waiting():
+                await self._sleep(wait)
 
     def _may_pass(self, error: ProviderError, failures: int) -> bool:
         if failures > self._retries or not error.retryable:

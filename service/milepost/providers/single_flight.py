@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from milepost.providers import asked
 from milepost.providers.cache import ReplyCache
 
 
@@ -24,7 +25,7 @@ class SingleFlight:
     async def turn(self, key: str) -> AsyncIterator[None]:
         """Give a turn at asking: look into the cache once more before you do."""
         if (landing := self._airborne.get(key)) is not None:
-            with suppress(TimeoutError):
+            with asked.current().waiting(), suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s):
                     await landing.wait()
             yield
@@ -32,7 +33,8 @@ class SingleFlight:
         landing = self._airborne[key] = asyncio.Event()
         token = None
         try:
-            token = await self._lock(key)
+            with asked.current().waiting():
+                token = await self._lock(key)
             yield
         finally:
             landing.set()

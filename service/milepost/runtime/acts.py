@@ -36,6 +36,8 @@ from milepost.core.messages import ToolCall
 from milepost.core.model import ModelRequest, Provider, ResponseFormat
 from milepost.core.prompt import prompt
 from milepost.core.state import State
+from milepost.core.usage import UNKNOWN, Usage
+from milepost.providers.asked import Asked
 from milepost.runtime import notices
 from milepost.runtime.announcements import Announcements
 from milepost.runtime.answers import Answers
@@ -96,6 +98,7 @@ class Acts:
         self._announcements = announcements
         self._stops = stops
         self.left: dict[str, str] = {}
+        self._asked: tuple[str, Asked] | None = None
         self._transacting = Transacting(journal, means.transactions) if means.transactions else None
         self._putting_off = PuttingOff(means.stashes, journal.claim, journal.state.channel)
         self._answers = Answers(
@@ -129,8 +132,10 @@ class Acts:
     def perform(self, effect: Call, seq: int) -> Coroutine[None, None, list[Event]]:
         """Return what does it, and brings the events that tell of it; its start is at `seq`."""
         match effect:
-            case CallModel():
-                return self._call_model(effect, seq)
+            case CallModel(message_id):
+                asked = Asked()
+                self._asked = (message_id, asked)
+                return self._call_model(effect, seq, asked)
             case CallTool():
                 return self._call_tool(effect, seq)
             case CountCall():
@@ -144,7 +149,18 @@ class Acts:
             case ScreenInput() | ScreenCall():
                 return self._screen(effect)
 
-    async def _call_model(self, effect: CallModel, seq: int) -> list[Event]:
+    def cut_off(self, message_id: str) -> Usage:
+        """Return what the message's call took if it is cut off now.
+
+        How far one is that a worker before this had begun, nobody can say.
+        """
+        match self._asked:
+            case (begun, asked) if begun == message_id:
+                return Usage(unknown_calls=asked.unknown_calls)
+            case _:
+                return UNKNOWN
+
+    async def _call_model(self, effect: CallModel, seq: int, asked: Asked) -> list[Event]:
         journal, means = self._journal, self._means
         agent = journal.agent
         for event in effect.opening:
@@ -165,6 +181,7 @@ class Acts:
             effect.message_id,
             self._request(),
             lambda request: call.perform(provider, request, hub, clock, pricing, words),
+            asked,
         )
 
     def _provider(self) -> Provider:

@@ -35,12 +35,12 @@ from milepost.core.model import (
     RequestedCall,
     TextDelta,
 )
-from milepost.core.usage import UNKNOWN, Usage
+from milepost.core.usage import Usage
 from milepost.live.hub import Hub
 from milepost.live.writer import LiveWriter
+from milepost.providers.asked import current
 from milepost.providers.assemble import Assembly
 from milepost.providers.closing import closing
-from milepost.providers.failures import was_at_work
 from milepost.providers.pricing import Pricing
 from milepost.runtime import notices
 from milepost.runtime.clock import Clock
@@ -94,9 +94,11 @@ class ModelCall:
         text = LiveWriter(hub, run_id, "message.delta", message_id, self._after_seq)
         thought = LiveWriter(hub, run_id, "reasoning.delta", message_id, self._after_seq)
         assembly = Assembly()
+        asked = current()
         started_ms = clock()
         first_ms: int | None = None
         age_s: float | None = None
+        asked.begin()
         try:
             async with (
                 within(self._agent.limits.model_timeout_s, self._agent.model),
@@ -104,7 +106,7 @@ class ModelCall:
             ):
                 async for delta in deltas:
                     if isinstance(delta, FellBack):
-                        assembly.feed(delta)
+                        asked.fall_back(delta)
                         self._fall_back(delta)
                         continue
                     if first_ms is None:
@@ -121,16 +123,15 @@ class ModelCall:
                             pass  # What only the whole reply needs.
                 reply = assembly.reply()
         except ProviderError as error:
-            failure = _failure(error)
-            usage = usage_of_failure(error, spoken=first_ms is not None)
-            usage += Usage(unknown_calls=assembly.unknown_calls)
-            return [*self._fallen, MessageAborted(message_id, failure.message, failure, usage)]
+            asked.fail(error, spoken=first_ms is not None)
+            return self._aborted(error, Usage(unknown_calls=asked.cut_off))
         finally:
             text.close()
             thought.close()
         reply, self._triggered = await words.screened(reply)
         delay_ms = None if first_ms is None else first_ms - started_ms
-        return self._told(reply, pricing, delay_ms, age_s)
+        usage = priced(reply, pricing, self._answering, asked.cut_off)
+        return self._told(reply, usage, delay_ms, age_s)
 
     def _fall_back(self, delta: FellBack) -> None:
         self._answering = delta.chosen
@@ -138,8 +139,13 @@ class ModelCall:
         fell = ModelFellBack(self._effect.message_id, delta.failed, delta.chosen, failure)
         self._fallen.append(fell)
 
+    def _aborted(self, error: ProviderError, usage: Usage) -> list[Event]:
+        failure = _failure(error)
+        aborted = MessageAborted(self._effect.message_id, failure.message, failure, usage)
+        return [*self._fallen, aborted]
+
     def _told(
-        self, reply: Reply, pricing: Pricing, first_delta_ms: int | None, age_s: float | None
+        self, reply: Reply, usage: Usage, first_delta_ms: int | None, age_s: float | None
     ) -> list[Event]:
         """Nothing stands between text that was shown and its completion.
 
@@ -154,7 +160,7 @@ class ModelCall:
                 message_id=message_id,
                 content=clean_text(reply.text),
                 finish_reason=reply.finish_reason,
-                usage=priced(reply, pricing, self._answering),
+                usage=usage,
                 model=clean_text(reply.model),
                 response_id=clean_text(reply.response_id),
                 first_delta_ms=first_delta_ms,
@@ -214,11 +220,12 @@ async def _within(limit_s: float, model: str) -> AsyncIterator[None]:
         ) from None
 
 
-def priced(reply: Reply, pricing: Pricing, model: str) -> Usage:
+def priced(reply: Reply, pricing: Pricing, model: str, cut_off: int = 0) -> Usage:
     """Return what the reply of `model`, `provider/model`, took, in money too.
 
-    A cached one shows what it saved: what it took when its vendor made it, which may have read a
-    part from a cache of its own.
+    `cut_off` calls failed at work before it, and told nobody what they took. A cached one shows
+    what it saved: what it took when its vendor made it, which may have read a part from a cache of
+    its own.
     """
     usage = reply.usage
     provider, _, name = model.partition("/")
@@ -230,19 +237,13 @@ def priced(reply: Reply, pricing: Pricing, model: str) -> Usage:
         )
         saved = pricing.cost_nanos(provider, name, taken) or 0
         return Usage(
-            unknown_calls=usage.unknown_calls,
+            unknown_calls=cut_off,
             saved_input_tokens=usage.saved_input_tokens,
             saved_output_tokens=usage.saved_output_tokens,
             saved_cost_nanos=saved,
         )
-    return usage.of_one_call(pricing.cost_nanos(provider, name, usage))
-
-
-def usage_of_failure(error: ProviderError, *, spoken: bool) -> Usage:
-    """Return what a call took that came to nothing: nobody knows, once its vendor was at work."""
-    if error.unknown_calls is not None:
-        return Usage(unknown_calls=error.unknown_calls)
-    return UNKNOWN if spoken or was_at_work(error) else Usage()
+    known = usage.of_one_call(pricing.cost_nanos(provider, name, usage))
+    return known + Usage(unknown_calls=cut_off) if cut_off else known
 
 
 def _parsed(text: str) -> tuple[dict[str, Json], str | None]:

@@ -21,27 +21,30 @@ from milepost.core.events import (
     ToolCallScreened,
     ToolResultCompressed,
 )
-from milepost.core.usage import UNKNOWN
+from milepost.core.usage import UNKNOWN, Usage
 from milepost.runtime.settle import Call
 
 _WHY = "it was cancelled from within"
 
 
-def cut_off(effect: Call) -> Event:
-    """Return the event that ends the call: a message may be tried again, a result stays whole."""
+def cut_off(effect: Call, usage: Usage = UNKNOWN) -> Event:
+    """Return the event that ends the call: a message may be tried again, a result stays whole.
+
+    `usage` is what it took of models.
+    """
     match effect:
         case ScreenInput():
             return InputScreened(blocked=_WHY)
         case SummarizeHistory(asked):
             failure = Failure("provider_error", _WHY)
             return MemoryTrimmed(
-                asked.id, asked.first, asked.last, asked.messages, asked.model, failure, UNKNOWN
+                asked.id, asked.first, asked.last, asked.messages, asked.model, failure, usage
             )
         case ScreenCall(call):
             return ToolCallScreened(call.id, blocked=_WHY)
         case CallModel(message_id):
             failure = Failure("provider_error", _WHY, retryable=True)
-            return MessageAborted(message_id, _WHY, failure, UNKNOWN)
+            return MessageAborted(message_id, _WHY, failure, usage)
         case CallTool(call):
             return ToolCallFailed(call.id, Failure("tool_failed", f"{call.name} failed: {_WHY}"))
         case CountCall(call):
@@ -50,5 +53,5 @@ def cut_off(effect: Call) -> Event:
             return ToolCallChecked(call.id, "unknown")
         case CompressResult(call, content, opening):
             return ToolResultCompressed(
-                call.id, content, opening.chars, opening.model, UNKNOWN, fallback=_WHY
+                call.id, content, opening.chars, opening.model, usage, fallback=_WHY
             )

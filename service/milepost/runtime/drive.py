@@ -17,7 +17,6 @@ from milepost.core.events import (
 from milepost.core.policy import NOTHING_STANDS
 from milepost.core.rulings import Rules
 from milepost.core.state import CallStatus, State
-from milepost.core.usage import UNKNOWN
 from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
 from milepost.runtime import notices
@@ -54,10 +53,10 @@ class Drive:
         self._permits = Permits(Identity.of(claim.user, claim.scopes, claim.made_by), narrowed)
         self._standing = NOTHING_STANDS
         self._resumed = bool(journal.state.calls)
-        self._judge_by_present_rules()
         self._stops = Stops(agent.stop_when, means.stop_condition)
         self._announcements = Announcements(means.ports.clock, self._wake)
         self._acts = Acts(journal, seen, means, self._permits, self._announcements, self._stops)
+        self._judge_by_present_rules()
         self._works = Works(
             journal, means, self._acts, self._announcements, self._stops, self._wake
         )
@@ -71,7 +70,12 @@ class Drive:
         journal, means = self._journal, self._means
         self._rules = self._ruled()
         self._settling = Settling(
-            journal.claim, journal.agent, self._rules, means.ports.new_id, preview
+            journal.claim,
+            journal.agent,
+            self._rules,
+            means.ports.new_id,
+            preview,
+            self._acts.cut_off,
         )
 
     def _ruled(self) -> Rules:
@@ -330,7 +334,8 @@ class Drive:
         await self._works.stop()
         state = self._journal.state
         if state.open_message and not _closes(happened, state.open_message):
-            aborted = MessageAborted(state.open_message, "handed back", usage=UNKNOWN)
+            usage = self._acts.cut_off(state.open_message)
+            aborted = MessageAborted(state.open_message, "handed back", usage=usage)
             happened += self._journal.stamp(aborted)
         try:
             async with self._journal.lock:

@@ -47,7 +47,7 @@ from milepost.core.events import (
 from milepost.core.json import Json
 from milepost.core.rulings import Rules
 from milepost.core.state import CallStatus, State, evolve
-from milepost.core.usage import UNKNOWN
+from milepost.core.usage import UNKNOWN, Usage
 from milepost.runtime.clock import NewId
 from milepost.runtime.journal import Stamped, ending
 from milepost.runtime.stopping import Stops, is_in_hand, work_of
@@ -99,12 +99,14 @@ class Settling:
     def __init__(
         self, claim: Claim, agent: Agent, rules: Rules, new_id: NewId,
         preview: Callable[[str, Mapping[str, Json]], str],
+        cut_off: Callable[[str], Usage] = lambda _: UNKNOWN,
     ) -> None:  # fmt: skip
         self._claim = claim
         self._agent = agent
         self._rules = rules
         self._new_id = new_id
         self._preview = preview
+        self._cut_off = cut_off
 
     def settle(
         self, state: State, happened: Sequence[Stamped], now_ms: int, stops: Stops = NONE_STOPPED
@@ -192,7 +194,9 @@ class Settling:
         self._close(settlement, event, now_ms)
 
     def _close(self, settlement: Settlement, event: Terminal, now_ms: int) -> None:
-        before, last = closing(settlement.state, event)
+        open_message = settlement.state.open_message
+        usage = self._cut_off(open_message) if open_message else UNKNOWN
+        before, last = closing(settlement.state, event, usage)
         self._happen_all(settlement, (*before, last), now_ms)
         settlement.change = ending(last, settlement.state, now_ms)
 
@@ -240,25 +244,31 @@ class Settling:
         )
 
 
-def in_hand(state: State) -> list[tuple[str, Event]]:
-    """Return what is being done just now: what it is called, and the event that gives it up."""
+def in_hand(state: State, open_usage: Usage = UNKNOWN) -> list[tuple[str, Event]]:
+    """Return what is being done just now: what it is called, and the event that gives it up.
+
+    `open_usage` is what the call for an open message took.
+    """
     work: list[tuple[str, Event]] = [
         (f"{call_id} {call.call.name}", ToolCallFailed(call_id, GIVEN_UP))
         for call_id, call in state.calls.items()
         if is_in_hand(call)
     ]
     if state.open_message:
-        aborted = MessageAborted(state.open_message, RUN_ENDED, usage=UNKNOWN)
+        aborted = MessageAborted(state.open_message, RUN_ENDED, usage=open_usage)
         work.insert(0, (state.open_message, aborted))
     return work
 
 
-def closing(state: State, event: Terminal) -> tuple[list[Event], Terminal]:
+def closing(
+    state: State, event: Terminal, open_usage: Usage = UNKNOWN
+) -> tuple[list[Event], Terminal]:
     """Return what goes before a terminal event, lest anything is left open, and the event itself.
 
-    What is given up counts too: the event's usage is that of the whole log.
+    What is given up counts too, an open message with `open_usage`: the event's usage is that of
+    the whole log.
     """
-    given_up = [event for _, event in in_hand(state)]
+    given_up = [event for _, event in in_hand(state, open_usage)]
     withdrawn = (
         ApprovalWithdrawn(call.approval_id, call_id)
         for call_id, call in state.calls.items()

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from milepost.core.errors import InvalidError, ProviderError
-from milepost.core.model import ModelRequest, Provider, Reply
-from milepost.core.usage import UNKNOWN, Usage
+from milepost.core.model import FellBack, ModelRequest, Provider, Reply
+from milepost.core.usage import Usage
+from milepost.providers.asked import Asked, current
 from milepost.providers.assemble import Assembly
 from milepost.providers.closing import closing
-from milepost.runtime.calls import priced, usage_of_failure
+from milepost.runtime.calls import priced
 from milepost.runtime.means import Means
 
 
@@ -32,20 +33,25 @@ async def ask(model: str, request: ModelRequest, means: Means) -> Answered | Una
 
     Nobody watches these replies while they are written, so none of it goes live.
     """
+    asked = current()
+    asked.begin()
     try:
-        reply = await _reply(means.providers.get(model.partition("/")[0]), request)
+        reply = await _reply(means.providers.get(model.partition("/")[0]), request, asked)
     except InvalidError as error:
         return Unanswered(error, Usage())
     except ProviderError as error:
-        return Unanswered(error, usage_of_failure(error, spoken=False))
+        asked.fail(error)
+        return Unanswered(error, Usage(unknown_calls=asked.cut_off))
     except Exception as error:
-        return Unanswered(error, UNKNOWN)
-    return Answered(reply, priced(reply, means.pricing, model))
+        return Unanswered(error, Usage(unknown_calls=asked.unknown_calls))
+    return Answered(reply, priced(reply, means.pricing, model, asked.cut_off))
 
 
-async def _reply(provider: Provider, request: ModelRequest) -> Reply:
+async def _reply(provider: Provider, request: ModelRequest, asked: Asked) -> Reply:
     assembly = Assembly()
     async with closing(provider.stream(request)) as deltas:
         async for delta in deltas:
+            if isinstance(delta, FellBack):
+                asked.fall_back(delta)
             assembly.feed(delta)
     return assembly.reply()

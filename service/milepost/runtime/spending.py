@@ -19,6 +19,7 @@ from milepost.core.events import (
 from milepost.core.model import ModelRequest
 from milepost.core.usage import Usage
 from milepost.providers import direct
+from milepost.providers.asked import Asked, following
 from milepost.runtime.demands import Demand, ToolDemand, model_demand, priced_by, unpriced
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Payer, Refused, Reservation, applying
@@ -45,14 +46,17 @@ class Spending:
         self._has_exceeded = False
 
     async def message(
-        self, message_id: str, request: ModelRequest, ask: Ask[list[Event]]
+        self, message_id: str, request: ModelRequest, ask: Ask[list[Event]], asked: Asked
     ) -> list[Event]:
-        """Return what the call comes to, or that it is not made, and what there is to warn of."""
+        """Return what the call comes to, or that it is not made, and what there is to warn of.
+
+        `asked` is told meanwhile how far it is.
+        """
         agent = self._payer.agent
         if agent.provider == direct.NAME:
             return await ask(request)  # Which is no model.
         models = (agent.model, *agent.fallbacks)
-        told = await self.model(message_id, models, request, ask, _used)
+        told = await self.model(message_id, models, request, ask, _used, asked)
         match told:
             case Refused(event, why):
                 aborted = MessageAborted(message_id, why, Failure(EXCEEDED, why))
@@ -76,7 +80,9 @@ class Spending:
                 failed = ToolCallFailed(effect.call.id, Failure(EXCEEDED, why))
                 return [failed, *self._exceed(event)]
             case Reservation():
-                events = await self._spend(held, run, lambda _: Amounts(tool_calls=1))
+                events = await self._spend(
+                    held, run, lambda _: Amounts(tool_calls=1), lambda: held.granted
+                )
                 return [*events, *self.warnings()]
 
     async def model(
@@ -86,12 +92,26 @@ class Spending:
         request: ModelRequest,
         ask: Ask[T],
         used: Callable[[T], Usage],
+        asked: Asked | None = None,
     ) -> T | Refused | Failure:
         """Return what the call comes to, or why it is not made. What it warns of is kept.
 
         It is known as `subject` within the run; `models` are those that may answer it, each
-        `provider/model`, and `used` reads what it took.
+        `provider/model`, and `used` reads what it took. `asked` is told meanwhile how far it is.
         """
+        asked = asked or Asked()
+        with following(asked):
+            return await self._afforded(subject, models, request, ask, used, asked)
+
+    async def _afforded(
+        self,
+        subject: str,
+        models: Sequence[str],
+        request: ModelRequest,
+        ask: Ask[T],
+        used: Callable[[T], Usage],
+        asked: Asked,
+    ) -> T | Refused | Failure:
         pricing, present = self._means.pricing, await self._budgets()
         bounds_money = self._payer.agent.limits.max_cost_usd_micros is not None
         if not (present or bounds_money):
@@ -109,9 +129,12 @@ class Spending:
                 return held
             case Reservation(granted=granted, rations=rations):
                 room = demand.answer_in(granted) if rations else request.tokens_max
-                asked = replace(request, tokens_max=room)
+                bounded = replace(request, tokens_max=room)
                 return await self._spend(
-                    held, lambda: ask(asked), lambda result: _billed(used(result), granted)
+                    held,
+                    lambda: ask(bounded),
+                    lambda result: _billed(used(result), granted),
+                    lambda: _billed(Usage(unknown_calls=asked.unknown_calls), granted),
                 )
 
     def warnings(self) -> list[BudgetWarning]:
@@ -135,16 +158,21 @@ class Spending:
         return held
 
     async def _spend(
-        self, held: Reservation, act: Callable[[], Awaitable[T]], bill: Callable[[T], Amounts]
+        self,
+        held: Reservation,
+        act: Callable[[], Awaitable[T]],
+        bill: Callable[[T], Amounts],
+        bill_of_cut_off: Callable[[], Amounts],
     ) -> T:
-        """Act, and settle: a call that is cut off counts with all that was reserved for it."""
+        """Act, and settle: by what it came to, or by what nobody will know of it."""
         assert self._means.budgets is not None, "only budgets make reservations"
         clock = self._means.ports.clock
-        billed, began_ms = held.granted, clock()
+        billed, began_ms = None, clock()
         try:
             result = await act()
             billed = bill(result)
         finally:
+            billed = bill_of_cut_off() if billed is None else billed
             billed = billed._replace(active_ms=max(0, clock() - began_ms))
             self._warnings += await self._means.budgets.settle(held, billed)
         return result

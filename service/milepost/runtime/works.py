@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from milepost.core.effects import CallTool, CheckCall
+from milepost.core.effects import CallModel, CallTool, CheckCall
 from milepost.core.events import ChildRunStarted, Event, StoppedWork, ToolCallFailed
 from milepost.core.repetition import may_repeat
 from milepost.core.state import CallStatus, State
+from milepost.core.usage import UNKNOWN
 from milepost.runtime.acts import Acts
 from milepost.runtime.announcements import Announcements
 from milepost.runtime.cutoff import cut_off
@@ -84,7 +85,10 @@ class Works:
         for work in [work for work in self._works if work.done()]:
             effect = self._works.pop(work)
             if work.cancelled():
-                happened += self._journal.stamp(cut_off(effect))
+                usage = UNKNOWN
+                if isinstance(effect, CallModel):
+                    usage = self._acts.cut_off(effect.message_id)
+                happened += self._journal.stamp(cut_off(effect, usage))
             elif error := work.exception():
                 self.broken = self.broken or error
             else:
