@@ -335,6 +335,25 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     assert reply.usage == Usage(input_tokens=4, output_tokens=2)
 
 
+@pytest.mark.parametrize(
+    ("began", "ended"),
+    [
+        ({}, {"output_tokens": 15}),
+        ({"input_tokens": "50"}, {"output_tokens": 15}),
+        ({"input_tokens": 50}, {"output_tokens": -1}),
+        ({"input_tokens": 50, "output_tokens": 1}, {"input_tokens": 50, "output_tokens": None}),
+    ],
+)
+async def test_where_the_server_counts_half_of_the_tokens_all_are_estimated(
+    http: Http, began: dict[str, object], ended: dict[str, object]
+) -> None:
+    said = (start(began), *text(0, "Hello"), conclusion("end_turn", ended), STOP)
+    async with serving((SSE_HEAD, *map(framed, said))) as stub:
+        reply = await replied(provider(http, stub.base_url))
+
+    assert reply.usage == Usage(input_tokens=4, output_tokens=2)
+
+
 # --- Hostile -----------------------------------------------------------------------------------
 
 

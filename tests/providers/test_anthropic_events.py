@@ -109,6 +109,7 @@ def test_calls_may_be_interleaved() -> None:
 
 def test_thinking_is_shown_as_it_comes_and_kept_when_the_reply_is_whole() -> None:
     events = (
+        start(),
         *thinking(0, "Hm", "m."),
         *redacted(1, "c2Vj"),
         *text(2, "Hi"),
@@ -123,12 +124,12 @@ def test_thinking_is_shown_as_it_comes_and_kept_when_the_reply_is_whole() -> Non
             {"type": "thinking", "thinking": "Hmm.", "signature": "c2lnbmVk"},
             {"type": "redacted_thinking", "data": "c2Vj"},
         ),
-        Spent(Usage(output_tokens=15)),
+        Spent(Usage(50, 15)),
     ]
 
 
 def test_hidden_thinking_is_kept_for_its_signature() -> None:
-    assert decoded(*thinking(0), conclusion(None), conclusion("end_turn"))[1] == kept(
+    assert decoded(start(), *thinking(0), conclusion(None), conclusion("end_turn"))[1] == kept(
         {"type": "thinking", "thinking": "", "signature": "c2lnbmVk"}
     )
 

@@ -172,6 +172,35 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     assert reply.usage == Usage(input_tokens=30, output_tokens=2), "an offered tool counts"
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"candidatesTokenCount": 2},
+        {"promptTokenCount": "9", "candidatesTokenCount": 2},
+        {"promptTokenCount": 9},
+        {"promptTokenCount": 9, "thoughtsTokenCount": 8},
+        {"promptTokenCount": 9, "candidatesTokenCount": None},
+    ],
+)
+async def test_where_the_server_counts_half_of_the_tokens_all_are_estimated(
+    http: Http, told: dict[str, object]
+) -> None:
+    async with serving((*HELLO, event(answers(reason="STOP", usageMetadata=told)))) as stub:
+        reply = await replied(provider(http, stub.base_url))
+
+    assert reply.usage == Usage(input_tokens=30, output_tokens=2)
+
+
+async def test_an_answer_that_is_all_thought_is_counted_though_no_answer_is(http: Http) -> None:
+    """What is 0 is left out: here the answer."""
+    thought = answers({"text": "Hm.", "thought": True})
+    bounded = answers(reason="MAX_TOKENS", usageMetadata=usage(9, thoughts=64))
+    async with serving((SSE_HEAD, event(thought), event(bounded))) as stub:
+        reply = await replied(provider(http, stub.base_url))
+
+    assert reply.usage == Usage(9, 64, reasoning_tokens=64)
+
+
 @pytest.mark.parametrize("chunk_delay_s", [0, 0.002], ids=["at once", "in pieces"])
 async def test_a_server_that_streams_an_array_instead_is_understood(
     http: Http, chunk_delay_s: float

@@ -17,7 +17,7 @@ from milepost.providers.http import Http
 from milepost.providers.reading import Patience
 from milepost.providers.responses import responses
 from tests.stubs import responses_server
-from tests.stubs.raw_server import SSE_HEAD, After, answer, dripping, serving
+from tests.stubs.raw_server import SSE_HEAD, After, answer, dripping, event, serving
 from tests.stubs.responses_server import Script, usage, wire_event
 
 QUESTION = ModelRequest("tenant", "stub-model", (Message("user", "What is 17 + 25?"),))
@@ -170,6 +170,28 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     script = Script()
     script.message("Hello")
     async with serving((SSE_HEAD, *map(wire_event, script.end()))) as stub:
+        reply = await replied(provider(http, stub.base_url))
+
+    assert reply.usage == Usage(input_tokens=4, output_tokens=2)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"input_tokens": 9},
+        {"output_tokens": 2},
+        {"input_tokens": 9, "output_tokens": None},
+        {"input_tokens": "9", "output_tokens": 2},
+    ],
+)
+async def test_where_the_server_counts_half_of_the_tokens_all_are_estimated(
+    http: Http, told: dict[str, object]
+) -> None:
+    script = Script()
+    script.message("Hello")
+    *said, last = script.end()
+    ended = {**last, "response": {**last["response"], "usage": told}}
+    async with serving((SSE_HEAD, *map(wire_event, said), event(ended))) as stub:
         reply = await replied(provider(http, stub.base_url))
 
     assert reply.usage == Usage(input_tokens=4, output_tokens=2)

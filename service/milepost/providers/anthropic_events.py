@@ -16,7 +16,7 @@ from milepost.core.model import (
 from milepost.core.usage import Usage
 from milepost.providers.anthropic_layout import Called, Layout, Said, Thought
 from milepost.providers.failures import Failures
-from milepost.providers.payload import count, parsed, text, written
+from milepost.providers.payload import count, counts, parsed, text, written
 
 DONE = b"[DONE]"
 BLOCKS_MAX = 10_000
@@ -106,6 +106,7 @@ class Events:
         self._model = text(message.get("model"))
         # What it counts here is told when the reply ends: until then it has said nothing.
         self._count(message.get("usage"))
+        self._usage.pop("output_tokens", None)  # Those that it begins with are not the reply's.
         return []
 
     def _begin_block(self, event: Event, payload: bytes) -> list[Delta]:
@@ -254,7 +255,12 @@ def _object(value: object) -> Event:
 
 
 def _usage(usage: Event) -> Usage:
-    """Return the counts as they are kept here: what was read from the cache is input as well."""
+    """Return the counts as they are kept here: what was read from the cache is input as well.
+
+    Nothing, and so what is estimated, where they are by halves.
+    """
+    if not counts(usage, "input_tokens", "output_tokens"):
+        return Usage()
     cache_read = count(usage, "cache_read_input_tokens")
     cache_write = count(usage, "cache_creation_input_tokens")
     return Usage(

@@ -24,7 +24,7 @@ from milepost.providers.gemini_seals import (
     sealed_text,
     sealed_thought,
 )
-from milepost.providers.payload import count, parsed, text, written
+from milepost.providers.payload import count, counts, parsed, text, written
 
 SEALED_CHARS_MAX = 4_000_000
 
@@ -185,13 +185,18 @@ class Chunks:
 
     def _read_usage(self, usage: object, deltas: list[Delta]) -> None:
         """Each chunk counts anew: what the reply took is said once, when it has stopped."""
-        if isinstance(usage, dict) and "promptTokenCount" in usage:
+        if isinstance(usage, dict) and self._is_whole(usage):
             told = _usage(usage)
             self._usage = self._usage if told == Usage() else told
         if self._usage and self.finished:
             self.spent = True
             deltas.append(Spent(self._usage))
             self._usage = None
+
+    def _is_whole(self, usage: Mapping[str, object]) -> bool:
+        """Say whether all is counted. What is 0 is left out, which no answer is that was given."""
+        answered = self._text_chars or self._calls
+        return counts(usage, "promptTokenCount", *(("candidatesTokenCount",) if answered else ()))
 
 
 def _usage(usage: Mapping[str, object]) -> Usage:

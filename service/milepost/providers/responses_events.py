@@ -20,7 +20,7 @@ from milepost.core.model import (
 )
 from milepost.core.usage import Usage
 from milepost.providers.failures import Failures
-from milepost.providers.payload import count, parsed, text
+from milepost.providers.payload import count, counts, parsed, text
 from milepost.providers.responses_items import Item, Items
 from milepost.providers.responses_outline import (
     call_mark,
@@ -227,8 +227,8 @@ class Events:
             cut = text(details.get("reason")) if isinstance(details, dict) else ""
             self._reason = _CUT.get(cut, "length")
         self._catch_up(response.get("output"), deltas)
-        counts = response.get("usage")
-        if isinstance(counts, dict) and (usage := _usage(counts)) != Usage():
+        took = response.get("usage")
+        if isinstance(took, dict) and (usage := _usage(took)) != Usage():
             self.spent = True
             deltas.append(Spent(usage))
         marks = [item.mark for item in self._items if item.mark is not None]
@@ -305,6 +305,9 @@ def _texts(parts: object, *keys: str) -> list[str]:
 
 
 def _usage(usage: Event) -> Usage:
+    """Return what was counted; nothing, and so what is estimated, where it was by halves."""
+    if not counts(usage, "input_tokens", "output_tokens"):
+        return Usage()
     return Usage(
         input_tokens=count(usage, "input_tokens"),
         output_tokens=count(usage, "output_tokens"),
