@@ -339,6 +339,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     ("began", "ended"),
     [
         ({}, {"output_tokens": 15}),
+        ({"input_tokens": 0, "output_tokens": 0}, {"output_tokens": 15}),
         ({"input_tokens": "50"}, {"output_tokens": 15}),
         ({"input_tokens": 50}, {"output_tokens": -1}),
         ({"input_tokens": 50, "output_tokens": 1}, {"input_tokens": 50, "output_tokens": None}),

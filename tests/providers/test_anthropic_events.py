@@ -456,8 +456,9 @@ def sent_back(reply: Reply) -> list[dict[str, Any]]:
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
 PIECES = st.lists(WORDS, max_size=3)
 COUNTS = st.integers(0, 1_000_000)
+PROMPTS = st.integers(1, 1_000_000)
 USAGES = st.fixed_dictionaries(
-    {"input_tokens": COUNTS, "output_tokens": COUNTS},
+    {"input_tokens": PROMPTS, "output_tokens": COUNTS},
     optional={"cache_read_input_tokens": COUNTS, "cache_creation_input_tokens": COUNTS},
 )
 BLOCKS = st.lists(

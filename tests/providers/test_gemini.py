@@ -176,6 +176,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     "told",
     [
         {"candidatesTokenCount": 2},
+        {"promptTokenCount": 0, "candidatesTokenCount": 2},
         {"promptTokenCount": "9", "candidatesTokenCount": 2},
         {"promptTokenCount": 9},
         {"promptTokenCount": 9, "thoughtsTokenCount": 8},

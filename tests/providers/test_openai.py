@@ -268,6 +268,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     "told",
     [
         {"prompt_tokens": 9},
+        {"prompt_tokens": 0, "completion_tokens": 2},
         {"prompt_tokens": 9, "completion_tokens": None},
         {"prompt_tokens": -5, "completion_tokens": 2},
         {"prompt_tokens": 10**12, "completion_tokens": 2},

@@ -79,6 +79,7 @@ def usage_of(told: dict[str, Any]) -> Usage:
 
 PIECES = st.lists(st.text(max_size=5), max_size=4)
 COUNTS = st.integers(0, TOKENS_MAX)
+PROMPTS = st.integers(1, TOKENS_MAX)
 NAMES = st.sampled_from(["add", "look"])
 REASONS = ["stop", "length", "content_filter"]
 
@@ -112,7 +113,7 @@ def endings(draw: st.DrawFn) -> list[ChatCompletionChunk]:
     """The vendor's reasoning is a part of what completes the prompt, and its sum is one of both."""
     if not draw(st.booleans()):
         return []
-    prompt, completion = draw(COUNTS), draw(COUNTS)
+    prompt, completion = draw(PROMPTS), draw(COUNTS)
     usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -180,6 +180,7 @@ async def test_where_the_server_counts_no_tokens_they_are_estimated(
     [
         {"input_tokens": 9},
         {"output_tokens": 2},
+        {"input_tokens": 0, "output_tokens": 2},
         {"input_tokens": 9, "output_tokens": None},
         {"input_tokens": "9", "output_tokens": 2},
     ],

@@ -80,6 +80,7 @@ TEXTS = st.text(max_size=5)
 PIECES = st.lists(TEXTS, max_size=3).map(tuple)
 NAMES = st.sampled_from(["add", "look"])
 COUNTS = st.integers(0, TOKENS_MAX)
+PROMPTS = st.integers(1, TOKENS_MAX)
 PHASES = st.sampled_from([None, "commentary", "final_answer"])
 
 
@@ -98,7 +99,7 @@ def streams(draw: st.DrawFn) -> list[dict[str, Any]]:
             case _:
                 script.calls(*draw(st.lists(st.tuples(NAMES, PIECES), min_size=1, max_size=3)))
     took = usage(
-        draw(COUNTS),
+        draw(PROMPTS),
         draw(COUNTS),
         cached=draw(COUNTS),
         written=draw(COUNTS),

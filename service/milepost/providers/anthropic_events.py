@@ -207,7 +207,7 @@ class Events:
             self._reason = _REASONS.get(reason, "stop")
             deltas += self._explain(delta)
             deltas += self._seal()
-        if self._count(event.get("usage")) and (usage := _usage(self._usage)) != Usage():
+        if self._count(event.get("usage")) and (usage := _usage(self._usage)).input_tokens:
             self.spent = True
             deltas.append(Spent(usage))
         return deltas
@@ -257,7 +257,8 @@ def _object(value: object) -> Event:
 def _usage(usage: Event) -> Usage:
     """Return the counts as they are kept here: what was read from the cache is input as well.
 
-    Nothing, and so what is estimated, where they are by halves.
+    Nothing, and so what is estimated, where they are by halves. So is a prompt of nothing, as
+    gateways count what they cannot know yet.
     """
     if not counts(usage, "input_tokens", "output_tokens"):
         return Usage()

@@ -187,7 +187,7 @@ class Chunks:
         """Each chunk counts anew: what the reply took is said once, when it has stopped."""
         if isinstance(usage, dict) and self._is_whole(usage):
             told = _usage(usage)
-            self._usage = self._usage if told == Usage() else told
+            self._usage = told if told.input_tokens else self._usage
         if self._usage and self.finished:
             self.spent = True
             deltas.append(Spent(self._usage))

@@ -83,7 +83,7 @@ class Chunks:
         if choices and isinstance(choices, list) and isinstance(choices[0], dict):
             self._read_choice(choices[0], deltas)
         told = chunk.get("usage")
-        if told and (usage := _usage(told)) != Usage():
+        if told and (usage := _usage(told)).input_tokens:
             self.spent = True
             deltas.append(Spent(usage))
         if not self._response_id:
@@ -287,7 +287,8 @@ class _OpenCall:
 def _usage(usage: object) -> Usage:
     """Return what was counted; nothing, and so what is estimated, where it was by halves.
 
-    The other half would count as nothing, and no budget would hold.
+    The other half would count as nothing, and no budget would hold. A prompt of nothing is such a
+    half: servers that have it in their cache count it so.
     """
     if not (isinstance(usage, dict) and counts(usage, "prompt_tokens", "completion_tokens")):
         return Usage()

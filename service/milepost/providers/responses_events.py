@@ -228,7 +228,7 @@ class Events:
             self._reason = _CUT.get(cut, "length")
         self._catch_up(response.get("output"), deltas)
         took = response.get("usage")
-        if isinstance(took, dict) and (usage := _usage(took)) != Usage():
+        if isinstance(took, dict) and (usage := _usage(took)).input_tokens:
             self.spent = True
             deltas.append(Spent(usage))
         marks = [item.mark for item in self._items if item.mark is not None]
