@@ -428,6 +428,25 @@ async def test_a_ping_is_no_token(http: Http, pieces: Iterable[bytes], awaited: 
     assert str(error) == f"anthropic sent no {awaited} within 0.1 s; try again later"
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["in one read", "one by one"])
+async def test_an_error_behind_words_does_not_undo_their_bill(http: Http, together: bool) -> None:
+    """The words are lost with it where they came in one read."""
+    broken = framed({"type": "error", "error": {"type": "api_error", "message": "Oh"}})
+    pieces = (*HELLO, broken)
+    async with serving([b"".join(pieces)] if together else pieces) as stub:
+        error = await refused(provider(http, stub.base_url))
+
+    assert (error.code, error.at_work) == ("provider_overloaded", True)
+
+
+async def test_an_error_before_any_words_leaves_it_to_its_kind_what_is_billed(http: Http) -> None:
+    broken = framed({"type": "error", "error": {"type": "api_error", "message": "Oh"}})
+    async with serving((SSE_HEAD, framed(start()), broken)) as stub:
+        error = await refused(provider(http, stub.base_url))
+
+    assert error.at_work is None
+
+
 async def test_an_error_inside_of_a_stream_is_an_error(http: Http) -> None:
     inside = {"type": "overloaded_error", "message": f"Overloaded, {KEY}"}
     async with serving((*HELLO, framed({"type": "error", "error": inside}))) as stub:

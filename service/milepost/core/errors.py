@@ -188,6 +188,7 @@ class ProviderError(MilepostError):
     """The vendor refused or failed. `retryable` says whether the same request may yet succeed.
 
     `retry_after_s` is what the vendor asked us to wait, `status` its HTTP status where it had one.
+    `at_work` says whether it was at work, and may bill that; None: `code` and `status` tell.
     """
 
     code = "provider_error"
@@ -205,3 +206,4 @@ class ProviderError(MilepostError):
         self.retryable = retryable
         self.retry_after_s = retry_after_s
         self.status = status
+        self.at_work: bool | None = None

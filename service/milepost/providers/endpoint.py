@@ -90,6 +90,10 @@ class Endpoint:
                 yield _estimated(request, decoder.said_chars)
             yield decoder.finish()
             await reading.drain()
+        except ProviderError as error:
+            if reading.has_said:
+                error.at_work = True  # What has been said is billed, however it ended.
+            raise
         finally:
             reading.close()
 

@@ -80,6 +80,8 @@ def was_at_work(error: ProviderError) -> bool:
 
     One that was not reached, or that refused the request, bills nothing.
     """
+    if error.at_work is not None:
+        return error.at_work
     return error.code in _AT_WORK and error.status is None
 
 

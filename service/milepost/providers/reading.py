@@ -82,6 +82,11 @@ class Reading:
         shortest_s = min(patience.first_s, patience.between_s, patience.whole_s, patience.tail_s)
         self._watchdog = Watchdog(response.close, period_s=shortest_s)
 
+    @property
+    def has_said(self) -> bool:
+        """Whether some of the reply has come, be it in the read that failed."""
+        return self._said
+
     async def next(self) -> list[Delta]:
         """Return the deltas of the next read that brings any; none when the reply has ended.
 
