@@ -326,13 +326,14 @@ def test_a_reply_that_came_to_nothing_is_worth_a_retry(reason: str) -> None:
 
     assert (error.code, error.retryable) == ("provider_error", True)
     assert f"{reason}: Malformed function call: add(a=1" in str(error)
+    assert error.at_work, "its vendor bills what nobody can read"
 
 
 def test_nothing_said_for_a_reason_that_says_nothing_is_worth_a_retry() -> None:
     error = refused(answers(reason="OTHER"))
 
     assert "sent nothing, and stopped for OTHER" in str(error)
-    assert error.retryable
+    assert (error.retryable, error.at_work) == (True, True)
 
 
 def test_a_conversation_without_its_signatures_is_not_worth_one() -> None:

@@ -173,15 +173,21 @@ class Chunks:
             return
         told = text(candidate.get("finishMessage")).encode(errors="replace")
         if reason in _SPOILT:
-            raise self._failures.unreadable(f"what it calls {reason}", told)
+            raise self._wasted(f"what it calls {reason}", told)
         if reason == _UNSIGNED:
             raise self._failures.inside({"status": "INVALID_ARGUMENT", "message": reason})
         if reason not in _REASONS and not (self.said_chars or self._calls):
-            raise self._failures.unreadable(f"nothing, and stopped for {reason}", told)
+            raise self._wasted(f"nothing, and stopped for {reason}", told)
         self._reason = _REASONS.get(reason, "stop")
         token = text(candidate.get("continuationToken"))
         if token and reason == "CONTINUATION":
             self._seal(sealed_continuation(token), token, deltas)
+
+    def _wasted(self, what: str, told: bytes) -> ProviderError:
+        """Return the error of a reply that came to nothing, and is billed like any other."""
+        error = self._failures.unreadable(what, told)
+        error.at_work = True
+        return error
 
     def _read_usage(self, usage: object, deltas: list[Delta]) -> None:
         """Each chunk counts anew: what the reply took is said once, when it has stopped."""
