@@ -178,6 +178,23 @@ async def test_a_hop_that_fails_fails_the_reply() -> None:
         await told(more, [ProviderError("too busy", retryable=True)])
 
 
+async def test_a_hop_that_is_refused_does_not_undo_the_bill_of_those_before_it() -> None:
+    more = SealedDelta(sealed_continuation("m"))
+    limited = ProviderError("slow down", code="provider_rate_limited", status=429)
+
+    with pytest.raises(ProviderError) as caught:
+        await told([more, Spent(Usage(9, 1)), Finished("length")], [limited])
+
+    assert caught.value.at_work
+
+
+async def test_a_first_hop_that_is_refused_owes_nothing() -> None:
+    with pytest.raises(ProviderError) as caught:
+        await told([ProviderError("slow down", code="provider_rate_limited", status=429)])
+
+    assert caught.value.at_work is None
+
+
 async def test_a_hop_that_is_cut_leaves_the_reply_without_an_end() -> None:
     more: list[Delta | Exception] = [SealedDelta(sealed_continuation("m")), Finished("length")]
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
+from milepost.core.errors import ProviderError
 from milepost.core.messages import Message
 from milepost.core.model import (
     CallDelta,
@@ -35,9 +36,14 @@ class Hops:
         reply = _Reply(request)
         for _ in range(HOPS_MAX):
             async with closing(self._inner.stream(reply.next_request())) as deltas:
-                async for delta in deltas:
-                    if (told := reply.take(delta)) is not None:
-                        yield told
+                try:
+                    async for delta in deltas:
+                        if (told := reply.take(delta)) is not None:
+                            yield told
+                except ProviderError as error:
+                    if reply.owes:
+                        error.at_work = True
+                    raise
             if not reply.goes_on:
                 break
         if reply.finished is not None:
@@ -59,6 +65,11 @@ class _Reply:
     def goes_on(self) -> bool:
         """Whether the vendor has more to say."""
         return self.finished is not None and self._token is not None
+
+    @property
+    def owes(self) -> bool:
+        """Whether hops before the present one took something, whatever becomes of it."""
+        return self._usage != Usage()
 
     def next_request(self) -> ModelRequest:
         """Return what the next hop is asked with: the same again, and where the last one ended."""
