@@ -9,6 +9,7 @@ import pytest
 from milepost.core.errors import ConfigurationError, ProviderError
 from milepost.providers.declared import DeclaredProvider
 from milepost.providers.embeddings import Embedded, Embeddings, open_embeddings
+from milepost.providers.payload import TOKENS_MAX
 from tests.stubs.embeddings_server import EmbeddingsServer, embeddings_server
 
 MODEL = "stub/little"
@@ -48,8 +49,11 @@ async def test_each_text_has_its_vector_of_length_one(
 
 @pytest.mark.parametrize(
     "usage",
-    [None, {}, [], "3", {"prompt_tokens": "3"}, {"prompt_tokens": -1}, {"prompt_tokens": 0}],
-)
+    [
+        None, {}, [], "3", {"prompt_tokens": "3"}, {"prompt_tokens": -1}, {"prompt_tokens": 0},
+        {"prompt_tokens": True}, {"prompt_tokens": TOKENS_MAX + 1},
+    ],
+)  # fmt: skip
 async def test_tokens_of_which_nothing_sensible_is_said_are_not_known(
     embeddings: Embeddings, server: EmbeddingsServer, usage: Any
 ) -> None:

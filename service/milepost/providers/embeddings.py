@@ -15,12 +15,12 @@ from milepost.providers.declared import DeclaredProvider
 from milepost.providers.failures import Failures
 from milepost.providers.http import Http
 from milepost.providers.http_connection import Answer
+from milepost.providers.payload import count
 
 TEXTS_MAX = 64
 TIMEOUT_S = 10.0
 BODY_BYTES_MAX = 16_777_216
 DIMENSIONS_MAX = 4_096
-COUNT_MAX = 2**53
 
 Vector = Sequence[float]
 
@@ -92,11 +92,11 @@ async def _read(answer: Answer, failures: Failures) -> bytes:
     return told
 
 
-def _vectors(told: bytes, count: int, failures: Failures) -> list[Vector]:
+def _vectors(told: bytes, texts: int, failures: Failures) -> list[Vector]:
     """Return the answer's vectors in the order of the texts, whatever order they come in."""
     try:
         by_place = {each["index"]: _unit(each["embedding"]) for each in _data(told)}
-        return [by_place[place] for place in range(count)]
+        return [by_place[place] for place in range(texts)]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise failures.unreadable("no embeddings", told[:200]) from error
 
@@ -109,8 +109,7 @@ def _data(told: bytes) -> Sequence[Mapping[str, Any]]:
 def _tokens(told: bytes) -> int | None:
     """Return how many tokens went in, where the answer says so in a way that makes sense."""
     usage = orjson.loads(told).get("usage")
-    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) and 0 < tokens <= COUNT_MAX else None
+    return count(usage, "prompt_tokens") or None if isinstance(usage, dict) else None
 
 
 def _unit(values: Sequence[Any]) -> Vector:
