@@ -62,6 +62,15 @@ async def test_tokens_of_which_nothing_sensible_is_said_are_not_known(
     assert await embeddings.embed(["tea"]) == Embedded([[1.0]])
 
 
+async def test_a_server_that_tells_the_sum_alone_tells_what_went_in(
+    embeddings: Embeddings, server: EmbeddingsServer
+) -> None:
+    """As Voyage's does."""
+    server.answer = {"data": [{"index": 0, "embedding": [1.0]}], "usage": {"total_tokens": 7}}
+
+    assert (await embeddings.embed(["tea"])).tokens == 7
+
+
 @pytest.mark.parametrize(
     "answer",
     [

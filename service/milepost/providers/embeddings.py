@@ -107,9 +107,14 @@ def _data(told: bytes) -> Sequence[Mapping[str, Any]]:
 
 
 def _tokens(told: bytes) -> int | None:
-    """Return how many tokens went in, where the answer says so in a way that makes sense."""
+    """Return how many tokens went in, where the answer says so in a way that makes sense.
+
+    Some say only the sum, which is the same: nothing but vectors comes out.
+    """
     usage = orjson.loads(told).get("usage")
-    return count(usage, "prompt_tokens") or None if isinstance(usage, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    return count(usage, "prompt_tokens") or count(usage, "total_tokens") or None
 
 
 def _unit(values: Sequence[Any]) -> Vector:
