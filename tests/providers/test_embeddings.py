@@ -62,6 +62,15 @@ async def test_tokens_of_which_nothing_sensible_is_said_are_not_known(
     assert await embeddings.embed(["tea"]) == Embedded([[1.0]])
 
 
+async def test_a_text_that_points_nowhere_keeps_no_other_from_its_vector(
+    embeddings: Embeddings, server: EmbeddingsServer
+) -> None:
+    nowhere = {"index": 0, "embedding": [0.0, 0.0]}
+    server.answer = {"data": [nowhere, {"index": 1, "embedding": [2.0, 0.0]}]}
+
+    assert await embeddings.embed(["🙂", "tea"]) == Embedded([(), [1.0, 0.0]])
+
+
 async def test_a_server_that_tells_the_sum_alone_tells_what_went_in(
     embeddings: Embeddings, server: EmbeddingsServer
 ) -> None:
@@ -78,7 +87,6 @@ async def test_a_server_that_tells_the_sum_alone_tells_what_went_in(
         {"data": []},
         {"data": [{"index": 1, "embedding": [1.0]}]},
         {"data": [{"index": 0, "embedding": []}]},
-        {"data": [{"index": 0, "embedding": [0.0, 0.0]}]},
         {"data": [{"index": 0, "embedding": ["a"]}]},
         {"data": [{"index": 0, "embedding": [1.0] * 5_000}]},
         [],

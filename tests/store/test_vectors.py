@@ -32,7 +32,8 @@ ACCOUNT = Account(TENANT)
 class Meanings:
     """A model of meanings in this process.
 
-    `broken` ones fail, `more` makes vectors longer, and texts with what one `refuses` get none.
+    `broken` ones fail, `more` makes vectors longer, texts with what one `refuses` get none, and
+    what one `knows_nothing_of` an empty one.
     """
 
     def __init__(self, model: str = "stub/little") -> None:
@@ -41,6 +42,7 @@ class Meanings:
         self.asked = 0
         self.more: list[float] = []
         self.refuses: str | None = None
+        self.knows_nothing_of: str | None = None
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """Return where the texts point."""
@@ -49,7 +51,10 @@ class Meanings:
             raise ProviderError("out of order")
         if self.refuses is not None and any(self.refuses in text for text in texts):
             raise ProviderError("refused", status=400)
-        return Embedded([[*meaning(text), *self.more] for text in texts])
+        return Embedded([self._vector(text) for text in texts])
+
+    def _vector(self, text: str) -> Sequence[float]:
+        return () if text == self.knows_nothing_of else [*meaning(text), *self.more]
 
 
 @pytest.fixture(params=["sqlite", "postgres", "pgvector"])
@@ -189,6 +194,20 @@ async def test_a_model_that_refuses_everything_is_asked_again(store: Store) -> N
         await Vectors(store, model).embed_some()
 
     assert len(await store.read(vectors.bare(10))) == 1
+
+
+async def test_a_text_that_means_nothing_is_not_asked_about_again_and_near_to_nothing(
+    store: Store,
+) -> None:
+    model = Meanings()
+    model.knows_nothing_of = "🙂"
+    await remembered(store, a_fact("🙂"))
+    await remembered(store, a_fact("Ann likes tea"))
+
+    found = await embedded(store, model)
+
+    assert said(await found.nearest(ACCOUNT, [ANN], "beverage", 10)) == ["Ann likes tea"]
+    assert await found.nearest(ACCOUNT, [ANN], "🙂", 10) == ()
 
 
 async def test_a_plain_scan_looks_at_so_many_of_late(

@@ -27,7 +27,10 @@ Vector = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A vector for each text, and how many tokens these took; None: the model does not say."""
+    """A vector for each text, and how many tokens these took; None: the model does not say.
+
+    A text that means nothing to the model has an empty one.
+    """
 
     vectors: Sequence[Vector]
     tokens: int | None = None
@@ -121,9 +124,10 @@ def _unit(values: Sequence[Any]) -> Vector:
     if not 0 < len(values) <= DIMENSIONS_MAX:
         raise ValueError("a vector has some dimensions, and not too many")
     length = math.hypot(*values)
-    if not math.isfinite(length) or length == 0:
+    if not math.isfinite(length):
         raise ValueError("a vector has a length")
-    return [value / length for value in values]
+    # One text that points nowhere would else hold up all that are asked about with it, for good.
+    return [value / length for value in values] if length else ()
 
 
 @asynccontextmanager

@@ -57,7 +57,8 @@ class Vectors:
             return ()
         if self._bills is not None and made.tokens is not None:
             await self._bills.bill(self._embeddings.model, account, made.tokens)
-        return await self._nearest(account.tenant, whose, made.vectors[0], limit)
+        (vector,) = made.vectors
+        return await self._nearest(account.tenant, whose, vector, limit) if vector else ()
 
     async def embed_some(self) -> int:
         """Give a vector to memories that have none; return how many were looked at.
