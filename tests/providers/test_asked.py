@@ -159,3 +159,15 @@ async def test_a_call_that_nobody_follows_tells_itself() -> None:
     asked.begin()
 
     assert current().unknown_calls == 0
+
+
+async def test_a_vendor_that_says_so_was_at_work_whatever_its_code() -> None:
+    asked, wasted = Asked(), ProviderError("spoilt", retryable=True, status=500)
+    wasted.at_work = True
+    provider = Fallback([("v/0", Scripted([wasted])), ("v/1", Scripted([wasted]))])
+
+    with following(asked), pytest.raises(ProviderError):
+        async for _ in provider.stream(QUESTION):
+            pass
+
+    assert asked.cut_off == 2
