@@ -3,9 +3,13 @@
 import asyncio
 import contextlib
 import errno
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
+import psycopg
 import pytest
 from sqlalchemy import select, update
 
@@ -25,16 +29,21 @@ from milepost.runtime.means import Means
 from milepost.runtime.stored_children import StoredChildren
 from milepost.runtime.tenant_policies import FRESH_MS
 from milepost.store import agents, queue, schema
+from milepost.store.address import PostgresAddress
 from milepost.store.dialect import now_ms, number, text
+from milepost.store.engine import Engine
 from milepost.store.records import Claim
 from milepost.store.store import Store
 from milepost.store.work import Statement, Work
-from milepost.tools import Registry, ToolContext, tool
+from milepost.tools import Registry, ToolContext, ToolThreads, tool
+from milepost.worker import worker as worker_module
 from milepost.worker.worker import Worker, _Driven, _leaves_some
 from tests.runtime.tools import add
 from tests.runtime.workshop import TENANT, TIMEOUT_S, Held, Turns, Workshop, of
 from tests.store.breaking import BreakingEngine
-from tests.store.conftest import serving
+from tests.store.conftest import opened, serving
+
+T = TypeVar("T")
 
 _READY = Statement(
     update(schema.runs).where(schema.runs.c.id == text("run_id")).values(run_at_ms=0)
@@ -212,6 +221,58 @@ async def test_who_has_taken_all_there_is_asks_for_no_more_even_with_a_slot_free
         await shop.store.write(queue.sweep())  # A turn of the database, in which it would ask.
 
         assert asked.times == 1
+
+
+class Letting(BreakingEngine):
+    """A line over which `let_go` is called once so many transactions are through."""
+
+    def __init__(self, engine: Engine, writes: int, let_go: Callable[[], None]) -> None:
+        super().__init__(engine)
+        self._writes = writes
+        self._let_go = let_go
+
+    async def write(self, work: Work[T]) -> T:
+        """Do work in one transaction, and let go if it was the last of those."""
+        result = await super().write(work)
+        self._writes -= 1
+        if not self._writes:
+            self._let_go()
+        return result
+
+
+async def test_a_run_whose_row_was_held_when_it_was_rung_for_is_driven_all_the_same(
+    postgres_address: PostgresAddress, tmp_path: Path
+) -> None:
+    """Whoever only looked at it and let go has nothing to ring for: it would wait for the poll."""
+    async with opened(postgres_address) as engine, serving(Store(engine)) as store:
+        with closing(ToolThreads(1)) as threads, psycopg.connect(postgres_address.url) as holder:
+            shop = Workshop(store, threads, tmp_path / "unused")
+            await hired(shop, shop.agent())
+            run = await shop.queue()
+            holder.execute("SELECT FROM runs FOR UPDATE")
+            line = Letting(engine, 2, holder.rollback)  # Unasked it looks once, and rung for again.
+            shop.ports = replace(shop.ports, store=Store(line))
+            async with serving(shop.ports.store), working(shop, shop.means([saying("Here.")])):
+                await asyncio.wait_for(shop.lease.asked.wait(), TIMEOUT_S)
+                shop.hub.ring(QUEUE_BELL)
+                await status(shop, run.id, "completed")
+
+
+async def test_who_was_rung_for_nothing_looks_once_more_and_then_rests(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "AGAIN_S", 0)
+    asked = Asked()
+
+    async with working(shop, shop.means([]), dispatcher=asked):
+        for times in (1, 3, 5):
+            async with asyncio.timeout(TIMEOUT_S):
+                while asked.times < times:
+                    await shop.store.write(queue.sweep())
+            for _ in range(3):  # Turns of the database, in each of which it would ask.
+                await shop.store.write(queue.sweep())
+            assert asked.times == times
+            shop.hub.ring(QUEUE_BELL)
 
 
 @pytest.mark.usefixtures("agent")

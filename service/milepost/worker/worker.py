@@ -25,6 +25,7 @@ from milepost.store.work import Work
 from milepost.telemetry.logs import logger
 
 IDLE_POLL_S = 1.0
+AGAIN_S = 0.02
 STRAYS_S = 5.0
 FAIR_EVERY = 8
 LACK_POLLS = 5
@@ -107,6 +108,7 @@ class Worker:
             self._running = asyncio.current_task()
             self._strays_due_s = asyncio.get_running_loop().time() + self._strays_s
             async with asyncio.TaskGroup() as tasks:
+                rung = False
                 while not self._closing:
                     # Cleared before looking: what is queued from here on rings again.
                     woken.clear()
@@ -118,7 +120,9 @@ class Worker:
                         self._driving[task] = driven
                         task.add_done_callback(self._freed)
                     if not (taken.claims and taken.left_some):
-                        await self._rest(woken)
+                        # A claim passes over a run whose row is held, and who held it may not ring.
+                        in_vain = rung and not taken.claims
+                        rung = await self._rest(woken, AGAIN_S if in_vain else self._poll_s)
                 if self._unanswered is not None:
                     # Left for the sweep, it would count as having crashed its worker.
                     await self._give_back_strays()
@@ -131,13 +135,24 @@ class Worker:
                 driven.drive.drain()
         self._woken()
 
-    async def _rest(self, woken: asyncio.Event) -> None:
-        """Wait to be woken. A timeout would do so by a cancellation: see `_is_stopped`."""
-        alarm = asyncio.get_running_loop().call_later(self._poll_s, woken.set)
+    async def _rest(self, woken: asyncio.Event, wait_s: float) -> bool:
+        """Wait to be woken, and say whether that was before the time.
+
+        A timeout would end the wait by a cancellation: see `_is_stopped`.
+        """
+        in_time = True
+
+        def end() -> None:
+            nonlocal in_time
+            in_time = False
+            woken.set()
+
+        alarm = asyncio.get_running_loop().call_later(wait_s, end)
         try:
             await woken.wait()
         finally:
             alarm.cancel()
+        return in_time
 
     async def _claim(self) -> _Taken:
         """Take runs for the free slots; none if there are none of either, or no lease."""
