@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,7 +70,15 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
             yield installation
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture
+def ignored_hangups() -> Iterator[None]:
+    """Whatever is started ignores hangups, as `nohup` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_server_that_is_told_to_stop_hands_its_run_to_the_next_one(
     installation: Installation, number: signal.Signals
 ) -> None:
@@ -84,7 +92,18 @@ async def test_a_server_that_is_told_to_stop_hands_its_run_to_the_next_one(
 
     assert code == 0
     assert_sound(events)
-    assert {"run.resumed", "run.completed"} <= set(types(events))
+    assert {"run.retrying", "run.resumed", "run.completed"} <= set(types(events))
+
+
+@pytest.mark.usefixtures("ignored_hangups")
+async def test_a_server_that_is_to_outlive_its_terminal_does(installation: Installation) -> None:
+    server = await installation.start()
+
+    server.process.send_signal(signal.SIGHUP)
+    events = await server.whole((await server.create("Hello."))["id"])
+
+    assert "run.completed" in types(events)
+    assert await server.stop() == 0
 
 
 @pytest.mark.parametrize(("tool", "left"), [("deaf", "deaf"), ("fork", "forked")])

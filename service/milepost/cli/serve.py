@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, then drain."""
+    """Serve until a signal says to stop, then drain."""
     begin(settings)
     allow_many()
     with closing(bind(settings.host, settings.port)) as listening:
@@ -81,7 +81,7 @@ def _config(app: Api | Edge) -> uvicorn.Config:
 
 
 def work(settings: Settings) -> None:
-    """Drive runs, without an API, until SIGTERM or SIGINT; then drain."""
+    """Drive runs, without an API, until a signal says to stop; then drain."""
     if not settings.slots:
         raise ConfigurationError("a worker with 0 slots would drive nothing: give it some --slots")
     begin(settings)
@@ -136,7 +136,10 @@ async def _until_stopped(running: Process, *parts: asyncio.Task[Any]) -> None:
 
 
 def _on_signals(told: asyncio.Event) -> None:
-    """Drain at the first signal. A second SIGINT then has its usual effect: it ends us at once."""
+    """Drain at the first signal. A second SIGINT then has its usual effect: it ends us at once.
+
+    The end of a terminal is one, too, unless whoever started us had us outlive it.
+    """
     loop = asyncio.get_running_loop()
 
     def tell() -> None:
@@ -144,5 +147,6 @@ def _on_signals(told: asyncio.Event) -> None:
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    for number in (signal.SIGTERM, signal.SIGINT, *(() if outlives else (signal.SIGHUP,))):
         loop.add_signal_handler(number, tell)
