@@ -45,6 +45,17 @@ import threading
 print("starting", flush=True)
 threading.Event().wait()
 """
+SLOW_TO_LEAVE = """
+import atexit
+import threading
+
+@atexit.register
+def linger() -> None:
+    print("leaving", flush=True)
+    threading.Event().wait()
+
+raise KeyboardInterrupt
+"""
 AGENTS = """
 [[agents]]
 name = "clerk"
@@ -162,3 +173,27 @@ async def test_a_process_without_defaults_that_is_told_to_stop_as_it_starts_stop
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_a_second_interrupt_as_it_starts_ends_it_without_a_word(tmp_path: Path) -> None:
+    """The first one comes while tools are imported, the second on the way out."""
+    (tmp_path / "tools.py").write_text(SLOW_TO_LEAVE)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "milepost", "serve"),
+        cwd=tmp_path,
+        env={**os.environ, "MILEPOST_TOOLS": "tools.py", "MILEPOST_PORT": "0"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            assert await process.stdout.readline() == b"leaving\n"
+            process.send_signal(signal.SIGINT)
+            _, complaint = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    assert (process.returncode, complaint) == (-signal.SIGINT, b"")
