@@ -146,6 +146,43 @@ async def test_closing_it_ends_a_stream_that_another_thread_waits_for(base_url: 
     assert [str(error) for error in ended] == ["this client was closed; make a new one"]
 
 
+async def test_closing_it_tells_a_thread_that_waits_for_an_answer() -> None:
+    asked = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        milepost = BlockingMilepost(f"http://127.0.0.1:{port}", patience=EAGER)
+        waiting = asyncio.create_task(asyncio.to_thread(milepost.runs.get, "run_1"))
+        await asked.wait()
+        await asyncio.to_thread(milepost.close)
+
+        with pytest.raises(RuntimeError, match="was closed; make a new one"):
+            await waiting
+
+
+def asked_without_end(milepost: BlockingMilepost, begun: threading.Event) -> None:
+    while True:
+        begun.set()
+        milepost.runs.list(limit=1)
+
+
+async def test_who_asks_while_it_is_closed_is_told_so_and_not_left_waiting(base_url: str) -> None:
+    milepost, begun = BlockingMilepost(base_url, patience=EAGER), threading.Event()
+    asking = [asyncio.to_thread(asked_without_end, milepost, begun) for _ in range(4)]
+    told = asyncio.gather(*asking, return_exceptions=True)
+    await asyncio.to_thread(begun.wait)
+
+    await asyncio.to_thread(milepost.close)
+
+    assert {str(each) for each in await told} == {"this client was closed; make a new one"}
+
+
 async def test_it_may_be_closed_twice(base_url: str) -> None:
     with BlockingMilepost(base_url, patience=EAGER) as milepost:
         milepost.close()

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -32,6 +33,11 @@ class _Loop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
+        # Nothing is handed to the loop behind its end, which nobody would ever answer. It may be
+        # taken twice: garbage, and a stream in it, is found wherever memory is asked for.
+        self._gate = threading.RLock()
+        self._end: Future[None] | None = None
+        self._calls: set[Future[Any]] = set()
         self.streams: set[_Stream[Any]] = set()
         self._begun: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._live, name="milepost-client", daemon=True)
@@ -39,36 +45,54 @@ class _Loop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns; who is interrupted while waiting interrupts it."""
-        if self._loop.is_closed():
-            work.close()
-            raise _was_closed()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._gate:
+            if self._end is not None:
+                work.close()
+                raise _was_closed()
+            call = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._calls.add(call)
         try:
-            return future.result()
+            return call.result()
+        except CancelledError:
+            raise _was_closed() from None  # Nobody else cancels what is waited for.
         finally:
-            future.cancel()
+            call.cancel()
+            self._calls.discard(call)
 
     def leave(self, stream: "_Stream[Any]") -> None:
-        """Close a stream, unless its client was closed, which has closed it."""
-        if stream not in self.streams:
-            return
-        self.streams.discard(stream)
+        """Close a stream, unless its client was closed, which closes it."""
         if threading.current_thread() is self._thread:
             # Garbage is found wherever memory is asked for, and here nobody else could close it.
-            self._loop.call_soon_threadsafe(self._begin, stream.close())
-        else:
-            self.run(stream.close())
+            if stream in self.streams:
+                self.streams.discard(stream)
+                self._loop.call_soon_threadsafe(self._begin, stream.close())
+            return
+        with self._gate:
+            if self._end is not None:
+                return
+            self.streams.discard(stream)
+            closing = asyncio.run_coroutine_threadsafe(stream.close(), self._loop)
+        closing.result()
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Close the streams that are open, do the last work, and stop the thread; once."""
-        if self._loop.is_closed():
-            last.close()
-            return
-        while self.streams:
-            self.run(self.streams.pop().close())
-        self.run(last)
-        self._loop.call_soon_threadsafe(self._closing.set)
+        """Cut off who waits, close the streams, do the last work, and stop the thread; once."""
+        with self._gate:
+            if self._end is None:
+                self._end = asyncio.run_coroutine_threadsafe(self._ended(last), self._loop)
+            else:
+                last.close()
+        self._end.result()
         self._thread.join()
+
+    async def _ended(self, last: Coroutine[Any, Any, None]) -> None:
+        try:
+            for call in tuple(self._calls):
+                call.cancel()
+            while self.streams:
+                await self.streams.pop().close()
+            await last
+        finally:
+            self._closing.set()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -124,35 +148,20 @@ def _iterating(
 class _Stream(Generic[T]):
     """An asynchronous generator, used by one task at a time.
 
-    Whoever is interrupted cancels its task and goes on at once: the close waits for that task. A
-    task of another thread is cancelled by the close: nothing may ever come that it waits for.
+    Whoever is interrupted, or cut off, goes on at once: the close waits for the task it had here.
     """
 
     def __init__(self, items: AsyncGenerator[T, None]) -> None:
         self._items = items
         self._used = asyncio.Lock()
-        self._user: asyncio.Task[Any] | None = None
-        self._is_cut_off = False
 
     async def next(self) -> T:
         """Return the next item. Raises `StopAsyncIteration`."""
         async with self._used:
-            self._user = asyncio.current_task()
-            try:
-                return await anext(self._items)
-            except asyncio.CancelledError:
-                if self._is_cut_off:
-                    raise _was_closed() from None
-                raise
-            finally:
-                self._user = None
+            return await anext(self._items)
 
     async def close(self) -> None:
         """Close it."""
-        if self._user and not self._user.cancelling():
-            # It was not its own user who did this, and has to hear why.
-            self._is_cut_off = True
-            self._user.cancel()
         async with self._used:
             await self._items.aclose()
 
