@@ -60,4 +60,4 @@ class Agents:
     async def delete(self, agent_id: str, *, if_still: int | None = None) -> None:
         """Take an agent away; the runs that it has go on with the version they began with."""
         path = f"/v1/agents/{quoted(agent_id)}"
-        await self._transport.request("DELETE", path, headers=if_version(if_still))
+        await self._transport.change("DELETE", path, headers=if_version(if_still))

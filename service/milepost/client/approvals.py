@@ -6,6 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 from milepost.client.approval_changes import ChangePlace, Chosen
 from milepost.client.following import Following
+from milepost.client.foreign import listed, ours
 from milepost.client.shapes import (
     Approval,
     ApprovalChange,
@@ -106,7 +107,7 @@ class Approvals:
         """
         body = {"mode": "all", "decisions": [dict(each) for each in decisions]}
         made = await self._transport.post("/v1/approvals/decisions", body)
-        return [shaped(Approval, each["approval"]) for each in made["data"]]
+        return [shaped(Approval, ours(each, "approval")["approval"]) for each in listed(made)]
 
     async def withdraw(self, approval_id: str, *, reason: str | None = None) -> Approval:
         """Take a question back, which means no."""

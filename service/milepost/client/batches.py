@@ -95,7 +95,7 @@ class Batches:
 
     async def delete(self, batch_id: str) -> None:
         """Erase a batch that is over; its runs stay."""
-        await self._transport.request("DELETE", f"/v1/batches/{quoted(batch_id)}")
+        await self._transport.change("DELETE", f"/v1/batches/{quoted(batch_id)}")
 
     def stream(
         self, batch_id: str, *, after: str | None = None

@@ -77,4 +77,4 @@ class Budgets:
     async def delete(self, budget_id: str, *, if_still: int | None = None) -> None:
         """Take a budget away; with `if_still`, only in that version."""
         path = f"/v1/budgets/{quoted(budget_id)}"
-        await self._transport.request("DELETE", path, headers=if_version(if_still))
+        await self._transport.change("DELETE", path, headers=if_version(if_still))

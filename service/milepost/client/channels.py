@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
+from milepost.client.foreign import ours
 from milepost.client.transport import Transport, quoted
 
 ChannelOutcome = Literal[
@@ -72,13 +73,14 @@ class Channels:
             params={"wait": wait_s},
             body={"conversation": conversation, "message_id": message_id, **known},
         )
+        answer = ours(told, "outcome", "run_id", "session_id", "pending", "reply")
         return ChannelAnswer(
-            told["outcome"],
-            told["run_id"],
-            told["session_id"],
-            _pending(told["pending"]),
-            told["reply"],
-            told,
+            answer["outcome"],
+            answer["run_id"],
+            answer["session_id"],
+            _pending(answer["pending"]),
+            answer["reply"],
+            answer,
         )
 
     async def pending(
@@ -86,11 +88,15 @@ class Channels:
     ) -> PendingAction | None:
         """Return what waits for the user, None if nothing does."""
         path = f"/v1/channels/{quoted(channel)}/conversations/{quoted(conversation)}/pending"
-        return _pending((await self._transport.get(path, {"user": user}))["pending"])
+        told = await self._transport.get(path, {"user": user})
+        return _pending(ours(told, "pending")["pending"])
 
 
-def _pending(told: Mapping[str, Any] | None) -> PendingAction | None:
-    return None if told is None else PendingAction(**{n: told[n] for n in _PENDING})
+def _pending(told: object) -> PendingAction | None:
+    if told is None:
+        return None
+    action = ours(told, *_PENDING)
+    return PendingAction(**{name: action[name] for name in _PENDING})
 
 
 _PENDING = ("id", "kind", "preview", "digest", "expires_at", "user_prompt")

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import TypedDict, Unpack
 
+from milepost.client.foreign import ours
 from milepost.client.shapes import Memory, Page, paged, shaped
 from milepost.client.transport import Transport, filtered, if_version, quoted
 
@@ -80,9 +81,9 @@ class Memories:
     async def delete(self, memory_id: str, *, if_still: int | None = None) -> None:
         """Forget a memory; with `if_still`, only in that version."""
         path = f"/v1/memories/{quoted(memory_id)}"
-        await self._transport.request("DELETE", path, headers=if_version(if_still))
+        await self._transport.change("DELETE", path, headers=if_version(if_still))
 
     async def erase(self, user: str) -> int:
         """Forget all that is known about a user; return how much that was."""
         answer = await self._transport.request("DELETE", "/v1/memories", params={"user": user})
-        return int(answer["deleted"])
+        return int(ours(answer, "deleted")["deleted"])

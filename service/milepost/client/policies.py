@@ -34,7 +34,7 @@ class Policies:
 
     async def delete(self, session_id: str | None = None, *, if_still: int | None = None) -> None:
         """Remove the policy; with `if_still`, only in that version."""
-        await self._transport.request("DELETE", _path(session_id), headers=if_version(if_still))
+        await self._transport.change("DELETE", _path(session_id), headers=if_version(if_still))
 
     async def check(
         self,

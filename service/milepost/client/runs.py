@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 from milepost.client.following import Following, Wanted
+from milepost.client.foreign import ours
 from milepost.client.position import Position
 from milepost.client.shapes import (
     Event,
@@ -115,7 +116,7 @@ class Runs:
         """Say something to a run that is under way, in text or parts; return the message's id."""
         body = {"content": content}
         said = await self._transport.post(f"/v1/runs/{quoted(run_id)}/messages", body)
-        return str(said["message_id"])
+        return str(ours(said, "message_id")["message_id"])
 
     async def fork(self, run_id: str, at_seq: int, **options: Unpack[ForkOptions]) -> Run:
         """Queue a run that goes on from where another one was behind its event `at_seq`."""
@@ -191,10 +192,8 @@ class Runs:
 
     async def trace(self, run_id: str) -> Mapping[str, Any]:
         """Return the run's spans."""
-        trace: Mapping[str, Any] = await self._transport.get(f"/v1/runs/{quoted(run_id)}/trace")
-        return trace
+        return ours(await self._transport.get(f"/v1/runs/{quoted(run_id)}/trace"), "spans")
 
     async def usage(self, run_id: str) -> Mapping[str, Any]:
         """Return what the run has used so far, in tokens and in money."""
-        usage: Mapping[str, Any] = await self._transport.get(f"/v1/runs/{quoted(run_id)}/usage")
-        return usage
+        return ours(await self._transport.get(f"/v1/runs/{quoted(run_id)}/usage"), "run_id")

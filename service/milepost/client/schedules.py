@@ -76,4 +76,4 @@ class Schedules:
     async def delete(self, schedule_id: str, *, if_still: int | None = None) -> None:
         """Forget a schedule, not the runs that it made; with `if_still`, only in that version."""
         path = f"/v1/schedules/{quoted(schedule_id)}"
-        await self._transport.request("DELETE", path, headers=if_version(if_still))
+        await self._transport.change("DELETE", path, headers=if_version(if_still))

@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from milepost.client.following import Following
+from milepost.client.foreign import listed, ours
 from milepost.client.session_following import SessionPosition, SessionWanted
-from milepost.client.shapes import Event, Page, Run, Session, paged, shaped
+from milepost.client.shapes import Event, Page, Run, Session, paged, paged_raw, shaped
 from milepost.client.transport import Transport, filtered, if_version, quoted
 
 
@@ -85,7 +86,7 @@ class Sessions:
     async def delete(self, session_id: str, *, if_still: int | None = None) -> None:
         """Erase a session with its runs and all below them; with `if_still`, in that version."""
         path = f"/v1/sessions/{quoted(session_id)}"
-        await self._transport.request("DELETE", path, headers=if_version(if_still))
+        await self._transport.change("DELETE", path, headers=if_version(if_still))
 
     async def fork(self, session_id: str, **fields: Unpack[ForkFields]) -> Session:
         """Begin a session that shares this one's past up to the message at `at`, or all of it."""
@@ -100,14 +101,11 @@ class Sessions:
         `agent` says whose run that would be; that of the last run, unless said.
         """
         path = f"/v1/sessions/{quoted(session_id)}/state"
-        state: Mapping[str, Any] = await self._transport.get(path, {"at": at, "agent": agent})
-        return state
+        return ours(await self._transport.get(path, {"at": at, "agent": agent}), "messages")
 
     async def export(self, session_id: str) -> Mapping[str, Any]:
         """Return the session written down, as `import_` takes it."""
-        path = f"/v1/sessions/{quoted(session_id)}/export"
-        exported: Mapping[str, Any] = await self._transport.get(path)
-        return exported
+        return ours(await self._transport.get(f"/v1/sessions/{quoted(session_id)}/export"), "runs")
 
     async def import_(self, exported: Mapping[str, Any]) -> Session:
         """Make a session out of one that was exported, here or elsewhere."""
@@ -135,8 +133,8 @@ class Sessions:
             "after": after,
             "order": order,
         }
-        page = await self._transport.get(f"/v1/sessions/{quoted(session_id)}/messages", params)
-        return Page(tuple(page["data"]), page["has_more"], page["next_cursor"])
+        path = f"/v1/sessions/{quoted(session_id)}/messages"
+        return paged_raw(await self._transport.get(path, params))
 
     def stream(
         self,
@@ -161,28 +159,27 @@ class Sessions:
     ) -> Page[Mapping[str, Any]]:
         """Return what fell out of sight and what is told of it, the newest first."""
         params = {"limit": limit, "after": after}
-        page = await self._transport.get(f"/v1/sessions/{quoted(session_id)}/summaries", params)
-        return Page(tuple(page["data"]), page["has_more"], page["next_cursor"])
+        path = f"/v1/sessions/{quoted(session_id)}/summaries"
+        return paged_raw(await self._transport.get(path, params))
 
     async def revert(self, session_id: str, summary_id: str) -> None:
         """Have messages shown again that fell out of sight; the newest summary goes first."""
         path = f"/v1/sessions/{quoted(session_id)}/summaries/{quoted(summary_id)}"
-        await self._transport.request("DELETE", path)
+        await self._transport.change("DELETE", path)
 
     async def pins(self, session_id: str) -> Sequence[str]:
         """Return the places of the pinned messages."""
-        found = await self._transport.get(f"/v1/sessions/{quoted(session_id)}/pins")
-        return tuple(found["data"])
+        return tuple(listed(await self._transport.get(f"/v1/sessions/{quoted(session_id)}/pins")))
 
     async def pin(self, session_id: str, place: str) -> None:
         """Have a message shown to every run, wherever its window begins."""
         path = f"/v1/sessions/{quoted(session_id)}/messages/{quoted(place)}/pin"
-        await self._transport.request("PUT", path)
+        await self._transport.change("PUT", path)
 
     async def unpin(self, session_id: str, place: str) -> None:
         """Leave a message to the window again."""
         path = f"/v1/sessions/{quoted(session_id)}/messages/{quoted(place)}/pin"
-        await self._transport.request("DELETE", path)
+        await self._transport.change("DELETE", path)
 
     async def runs(
         self, session_id: str, *, limit: int | None = None, after: str | None = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
-from milepost.client.foreign import no_milepost
+from milepost.client.foreign import listed, ours
 
 T = TypeVar("T")
 
@@ -459,26 +459,27 @@ class Event:
     time: str | None = None
 
 
-def shaped(kind: type[T], body: Mapping[str, Any] | None) -> T:
+def shaped(kind: type[T], body: object) -> T:
     """Return the answer as `kind`; what the server does not say is None.
 
     Raises `ApiError` for an answer without what comes first of its kind: it is somebody else's.
     """
     assert is_dataclass(kind)
     named = [field.name for field in fields(kind)]
-    body = _ours(body, named[0])
-    said = {name: body.get(name) for name in named}
-    return kind(**{**said, "raw": body})
+    whole = ours(body, named[0])
+    said = {name: whole.get(name) for name in named}
+    return kind(**{**said, "raw": whole})
 
 
-def paged(kind: type[T], body: Mapping[str, Any] | None) -> Page[T]:
+def paged(kind: type[T], body: object) -> Page[T]:
     """Return a list's answer with its members as `kind`. Raises `ApiError` for what is no list."""
-    body = _ours(body, "data")
-    items = tuple(shaped(kind, each) for each in body["data"])
+    return _page(tuple(shaped(kind, each) for each in listed(body)), ours(body))
+
+
+def paged_raw(body: object) -> Page[Mapping[str, Any]]:
+    """Return a list's answer with its members as they are. Raises `ApiError` for what is none."""
+    return _page(tuple(map(ours, listed(body))), ours(body))
+
+
+def _page(items: tuple[T, ...], body: Mapping[str, Any]) -> Page[T]:
     return Page(items, body.get("has_more", False), body.get("next_cursor"))
-
-
-def _ours(body: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    if body is None or name not in body:
-        raise no_milepost("" if body is None else str(body))
-    return body

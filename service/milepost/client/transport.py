@@ -85,6 +85,14 @@ class Transport:
         """Post a body, under a new idempotency key unless it is repeated here."""
         return await self.request("POST", path, body=body)
 
+    async def change(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Change what is at `path`, which Milepost answers without a word."""
+        said = await self.request(method, path, headers=headers)
+        if said is not None:
+            raise self.foreign(str(said))
+
     async def request(
         self,
         method: str,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, TypedDict, Unpack
 
+from milepost.client.foreign import ours
 from milepost.client.shapes import Erasure, Page, RetentionRules, paged, shaped
 from milepost.client.transport import Transport, if_version, quoted
 
@@ -72,5 +73,4 @@ class Users:
 
     async def storage(self) -> Mapping[str, Any]:
         """Return what takes the space, as the server tells it."""
-        told: Mapping[str, Any] = await self._transport.get("/v1/admin/storage")
-        return told
+        return ours(await self._transport.get("/v1/admin/storage"), "tables")
