@@ -107,8 +107,10 @@ def create(  # noqa: PLR0913 - a command's flags
 @with_settings(CLIENT)
 def tail(settings: Settings, *, batch_id: BatchId, as_json: AsJson = False) -> None:
     """Watch how far a batch is, until it is over."""
+    with connected(settings) as milepost:
+        batch = milepost.batches.get(batch_id)  # A wrong address or id is told of before patience.
     with connected(settings, PATIENCE) as milepost:
-        _show_progress(milepost.batches.stream(batch_id), as_json=as_json)
+        _show_progress(milepost.batches.stream(batch.id), as_json=as_json)
 
 
 @app.command()
