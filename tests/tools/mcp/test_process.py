@@ -3,7 +3,8 @@
 import asyncio
 import os
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import mcp_types
@@ -34,6 +35,24 @@ told.with_suffix(".part").rename(told)
 time.sleep(600)
 """
 
+# Anybody may trace it (Yama, where there is one, would allow it to its ancestors alone).
+TRACEABLE = """
+import ctypes, os, pathlib, sys, time
+PR_SET_PTRACER, ANYBODY = 0x59616D61, ctypes.c_ulong(-1)
+ctypes.CDLL(None).prctl(PR_SET_PTRACER, ANYBODY)
+told = pathlib.Path(sys.argv[1])
+told.with_suffix(".part").write_text(str(os.getpid()))
+told.with_suffix(".part").rename(told)
+time.sleep(600)
+"""
+# As long as it lives, nobody else sees the end of what it traces.
+TRACER = """
+import ctypes, sys
+PTRACE_SEIZE = 0x4206
+print(ctypes.CDLL(None).ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None), flush=True)
+sys.stdin.read()
+"""
+
 
 def unheard(error: ToolError) -> None:
     """Take what must not be said."""
@@ -60,6 +79,33 @@ async def gone(pids: list[int]) -> None:
     """Wait until none of them is there."""
     async with asyncio.timeout(TIMEOUT_S):
         while any(is_there(pid) for pid in pids):  # noqa: ASYNC110 - the system's doing
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def traced(pid: str) -> AsyncIterator[None]:
+    """Have another process trace this one, so that whoever started it waits for its end in vain."""
+    tracer = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", TRACER, pid),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert tracer.stdin is not None
+    assert tracer.stdout is not None
+    try:
+        if await tracer.stdout.readline() != b"0\n":
+            pytest.skip("no process may trace another one here")
+        yield
+    finally:
+        tracer.stdin.close()
+        await tracer.wait()
+
+
+async def reaped(pid: str) -> None:
+    """Wait until whoever started it has seen its end."""
+    is_known = Path(f"/proc/{pid}").exists
+    async with asyncio.timeout(TIMEOUT_S):
+        while is_known():  # noqa: ASYNC110 - the system's doing
             await asyncio.sleep(0.01)
 
 
@@ -108,3 +154,19 @@ async def test_a_process_that_is_not_there_is_an_error_of_the_system(tmp_path: P
     with pytest.raises(FileNotFoundError):
         async with speaking_with([str(tmp_path / "none")], ENVIRONMENT, None, unheard):
             pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="traces a process")
+async def test_a_process_that_not_even_a_kill_ends_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_process, "LEAVE_S", 0.1)
+    command = [sys.executable, "-c", TRACEABLE, str(tmp_path / "pid")]
+
+    async with AsyncExitStack() as outlasting:
+        async with speaking_with(command, ENVIRONMENT, None, unheard):
+            pid = await said_in(tmp_path / "pid")
+            await outlasting.enter_async_context(traced(pid))
+        assert Path(f"/proc/{pid}").exists()  # noqa: ASYNC240 - no disk is asked
+
+    await reaped(pid)

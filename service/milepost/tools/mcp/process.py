@@ -39,8 +39,8 @@ async def speaking_with(
     """Start a process with exactly this environment; yield what it says, and what it is told.
 
     A line of more than `LINE_BYTES_MAX` bytes ends what it says, and is told to `on_end` before.
-    In the end the process is asked to leave, and then made to, with all of its group. Raises
-    OSError if it cannot be started.
+    In the end the process is asked to leave, and then made to, with all of its group; one that not
+    even that ends is left behind. Raises OSError if it cannot be started.
     """
     process = await anyio.open_process(
         command,
@@ -70,8 +70,7 @@ async def speaking_with(
                 tasks.cancel_scope.cancel()
     finally:
         _signal(process, signal.SIGKILL)
-        with anyio.CancelScope(shield=True):
-            await process.aclose()
+        await _bury(process)
 
 
 async def _hear(
@@ -129,6 +128,20 @@ async def _dismiss(process: Process, input_: ByteSendStream) -> None:
             await process.wait()
             return
         _signal(process, sign)
+
+
+async def _bury(process: Process) -> None:
+    """Close what is left of the process, unless the system holds it: whoever waits may do for ever.
+
+    That is what waiting for a disk that is gone does, for one.
+    """
+    with anyio.move_on_after(LEAVE_S, shield=True):
+        await process.wait()
+    if process.returncode is None:
+        _LOG.warning("an MCP server's process does not end, and is left behind", pid=process.pid)
+        return
+    with anyio.CancelScope(shield=True):
+        await process.aclose()
 
 
 def _signal(process: Process, sign: signal.Signals) -> None:
