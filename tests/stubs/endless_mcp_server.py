@@ -1,6 +1,6 @@
-"""An MCP server over stdio that never ends the line of its answer to a method, or prints a banner.
+"""An MCP server over stdio that never ends the line of its answer to a method, or prints banners.
 
-`endless_mcp_server.py METHOD` or `endless_mcp_server.py --print BANNER`
+`endless_mcp_server.py METHOD` or `endless_mcp_server.py --print BANNER [TIMES]`
 """
 
 import json
@@ -9,7 +9,8 @@ import sys
 TOOLS = {"tools": [{"name": "talk", "inputSchema": {"type": "object"}}]}
 
 if sys.argv[1] == "--print":
-    print(sys.argv[2])  # noqa: T201 - what is not to be done
+    for _ in range(int(sys.argv[3]) if sys.argv[3:] else 1):
+        print(sys.argv[2])  # noqa: T201 - what is not to be done
 
 for line in sys.stdin:
     asked = json.loads(line)

@@ -464,14 +464,16 @@ async def test_a_server_that_never_ends_a_line_is_hung_up_on() -> None:
             pass
 
 
-async def test_what_a_server_prints_among_its_messages_is_told_once_a_line_and_not_quoted() -> None:
+async def test_what_a_server_prints_among_its_messages_is_told_now_and_then_and_not_quoted() -> (
+    None
+):
     with capture_logs() as logs:
-        async with opened(a_server(args=[ENDLESS, "--print", "tok_secret"])) as tools:
+        async with opened(a_server(args=[ENDLESS, "--print", "tok_secret", "250"])) as tools:
             assert set(tools) == {"stub__talk"}
 
-    (line,) = logs
-    assert line["event"] == "an MCP server wrote what is no message"
-    assert "tok_secret" not in str(line)
+    assert {line["event"] for line in logs} == {"an MCP server wrote what is no message"}
+    assert [line["lines"] for line in logs] == [1, 10, 100]
+    assert "tok_secret" not in str(logs)
 
 
 async def test_a_server_that_does_not_tell_its_tools_is_given_up() -> None:

@@ -77,19 +77,41 @@ async def _hear(
     output: ByteReceiveStream, arrivals: Arrivals, on_end: Callable[[ToolError], None]
 ) -> None:
     """Pass each line on; then read on, and drop it, so that the process can come to its end."""
-    lines = BufferedByteReceiveStream(output)
+    lines, astray = BufferedByteReceiveStream(output), _Astray()
     with suppress(anyio.IncompleteRead, *_ENDED):
         async with arrivals:
             try:
                 while True:
                     line = await lines.receive_until(b"\n", LINE_BYTES_MAX)
-                    await arrivals.send(_message(line))
+                    message = _message(line)
+                    if isinstance(message, Exception):
+                        astray.note(line)
+                    await arrivals.send(message)
             except anyio.DelimiterNotFound:
                 on_end(ToolError(f"it said more than {LINE_BYTES_MAX} bytes in one line"))
                 return  # To read on would only have it say more.
     with suppress(*_ENDED):
         while True:
             await output.receive()
+
+
+class _Astray:
+    """Lines that are no messages. The first one is told of, the tenth, the hundredth, and so on.
+
+    None is quoted: it may repeat a secret.
+    """
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self._told_next = 1
+
+    def note(self, line: bytes) -> None:
+        """Count one more."""
+        self._lines += 1
+        if self._lines == self._told_next:
+            self._told_next *= 10
+            bytes_ = len(line)
+            _LOG.warning("an MCP server wrote what is no message", lines=self._lines, bytes=bytes_)
 
 
 async def _tell(
@@ -108,14 +130,10 @@ async def _tell(
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
-    """Return the message that a line is, or why it is none, which the session goes on after.
-
-    The log does not quote it: it may repeat a secret.
-    """
+    """Return the message that a line is, or why it is none, which the session goes on after."""
     try:
         return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:
-        _LOG.warning("an MCP server wrote what is no message", bytes=len(line))
         return error
 
 
