@@ -16,10 +16,11 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallRequested,
 )
+from milepost.core.evolve import evolve, fold
 from milepost.core.ids import call_id, idempotency_key
 from milepost.core.messages import Message
 from milepost.core.prompt import prompt
-from milepost.core.state import State, evolve, fold
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.runtime.journal import Stamped
 from milepost.runtime.rules import rules_for

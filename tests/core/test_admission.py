@@ -29,11 +29,11 @@ from milepost.core.events import (
     ToolCallScreening,
     ToolCallStarted,
 )
+from milepost.core.evolve import fold
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
 from milepost.core.policy import NOBODY_COUNTED, Counted
 from milepost.core.rulings import Count, Counts, Rules, Ruling, Run
-from milepost.core.state import fold
 from tests.core.logs import (
     CRASHED,
     NOW_MS,

@@ -42,9 +42,9 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallInterrupted,
 )
+from milepost.core.evolve import fold
 from milepost.core.messages import ToolCall
 from milepost.core.rulings import Ask, Refuse, Reject, Rules, Run
-from milepost.core.state import fold
 from milepost.core.usage import UNKNOWN
 from tests.core.logs import (
     BUSY,

@@ -34,9 +34,10 @@ from milepost.core.events import (
     ToolCallScreening,
     ToolCallStarted,
 )
+from milepost.core.evolve import fold
 from milepost.core.messages import Message, ToolCall
 from milepost.core.rulings import AnswerRule, Fits, Misfits, Reject, Rules, Run
-from milepost.core.state import fold, transcript
+from milepost.core.state import transcript
 from milepost.core.usage import Usage
 from tests.core.logs import (
     CRASHED,

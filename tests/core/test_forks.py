@@ -24,11 +24,12 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallInterrupted,
 )
+from milepost.core.evolve import fold
 from milepost.core.messages import Message, ToolCall
+from milepost.core.open_call import CallStatus
 from milepost.core.policy import Counted, Terms
 from milepost.core.prompt import prompt
 from milepost.core.rulings import Count, Rules, Run
-from milepost.core.state import CallStatus, fold
 from tests.core.logs import NOW_MS, REJECTING, allowing, asking, ruled
 from tests.core.world import CLERK
 

@@ -41,8 +41,9 @@ from milepost.core.events import (
     ToolCallStarted,
     ToolResultCompressed,
 )
+from milepost.core.evolve import fold
 from milepost.core.messages import Message
-from milepost.core.state import State, fold, transcript
+from milepost.core.state import State, transcript
 from milepost.core.usage import Usage
 from tests.core.world import (
     BY_CLIENT,

@@ -13,7 +13,8 @@ import pytest
 
 from milepost.core.codec import decode, encode
 from milepost.core.events import Event, Terminal
-from milepost.core.state import State, evolve, transcript
+from milepost.core.evolve import evolve
+from milepost.core.state import State, transcript
 
 LOGS = sorted((Path(__file__).parent / "old_logs").glob("*.ndjson"))
 each_log = pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)

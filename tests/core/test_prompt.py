@@ -3,9 +3,9 @@
 from milepost.core.agents import Agent
 from milepost.core.context import NOTHING_EARLIER, Earlier
 from milepost.core.events import ToolCallCompleted
+from milepost.core.evolve import fold
 from milepost.core.messages import Message
 from milepost.core.prompt import prompt
-from milepost.core.state import fold
 from tests.core.logs import QUEUED, requesting
 
 CLERK = Agent("agt_1", 1, "clerk", "openai/gpt-5-mini", instructions="Be kind.")

@@ -34,9 +34,10 @@ from milepost.core.events import (
     ToolCallStarted,
     ToolResultCompressed,
 )
+from milepost.core.evolve import fold
 from milepost.core.messages import Image, Message
 from milepost.core.rulings import AnswerRule, Misfits, Rules, Run
-from milepost.core.state import State, fold, transcript, vetted
+from milepost.core.state import State, transcript, vetted
 from tests.core.logs import (
     BUSY,
     NOW_MS,

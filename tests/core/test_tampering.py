@@ -15,9 +15,9 @@ from milepost.core.events import (
     RunWaiting,
     ToolCallRequested,
 )
+from milepost.core.evolve import fold
 from milepost.core.json import Json
 from milepost.core.rulings import Rules
-from milepost.core.state import fold
 from tests.core.logs import NOW_MS, allowing, approved, asked, asking, calling, replied
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)

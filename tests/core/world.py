@@ -56,9 +56,11 @@ from milepost.core.events import (
     ToolCallScreened,
     ToolResultCompressed,
 )
+from milepost.core.evolve import evolve
 from milepost.core.json import Json
 from milepost.core.messages import Message, ToolCall, ToolKind
 from milepost.core.model import FinishReason
+from milepost.core.open_call import CallStatus
 from milepost.core.policy import NOBODY_COUNTED, Counted
 from milepost.core.prompt import prompt
 from milepost.core.repetition import ToolEffect
@@ -75,7 +77,7 @@ from milepost.core.rulings import (
     Ruling,
     Run,
 )
-from milepost.core.state import CallStatus, State, evolve
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.runtime.journal import Stamped
 from milepost.runtime.settle import Call, Settlement, Settling, closing

@@ -3,7 +3,7 @@
 
 import pytest
 
-from milepost.core.state import told
+from milepost.core.messages import told
 from milepost.guardrails.screening import CHARS_MAX, injection_in
 
 HOSTILE = (

@@ -22,8 +22,8 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallInterrupted,
 )
+from milepost.core.evolve import fold
 from milepost.core.ids import child_run_id
-from milepost.core.state import fold
 from milepost.providers.scripted import calling
 from milepost.runtime.definitions import encode_definition
 from milepost.runtime.drive import Drive

@@ -25,11 +25,12 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
 )
+from milepost.core.evolve import evolve
 from milepost.core.ids import child_run_id
 from milepost.core.messages import Message, ToolCall
 from milepost.core.model import Finished, TextDelta
 from milepost.core.policy import Policy
-from milepost.core.state import State, evolve
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.runtime.cancelling import Cancellation, cancel_run

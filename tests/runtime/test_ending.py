@@ -16,8 +16,8 @@ from milepost.core.events import (
     RunCancelling,
     StepStarted,
 )
+from milepost.core.evolve import evolve
 from milepost.core.spans import Span
-from milepost.core.state import evolve
 from milepost.live.hub import QUEUE_BELL, inbox_bell
 from milepost.providers.scripted import calling
 from milepost.runtime.ending import end_run

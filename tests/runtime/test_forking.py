@@ -25,9 +25,10 @@ from milepost.core.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from milepost.core.evolve import evolve, fold
 from milepost.core.json import Json
 from milepost.core.messages import Image, Message, Sealed
-from milepost.core.state import State, evolve, fold
+from milepost.core.state import State
 from milepost.runtime.forking import CallsOpenError, Forking, NothingToContinueError, forking
 from milepost.telemetry.context import span_id_of, trace_id_of
 from milepost.telemetry.spans import SpanFold

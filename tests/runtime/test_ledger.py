@@ -26,8 +26,8 @@ from milepost.core.events import (
     ToolCallStarted,
 )
 from milepost.core.messages import ToolCall
+from milepost.core.open_call import CallStatus
 from milepost.core.repetition import ToolEffect
-from milepost.core.state import CallStatus
 from milepost.core.usage import Usage
 from milepost.runtime.ledger import EVENTS, CallState, Ledger, LedgerCall
 from milepost.runtime.settle import GIVEN_UP

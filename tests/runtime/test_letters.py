@@ -11,7 +11,8 @@ from milepost.core.events import (
     RunCancelling,
     RunRetried,
 )
-from milepost.core.state import State, fold
+from milepost.core.evolve import fold
+from milepost.core.state import State
 from milepost.runtime.letters import events_of
 from milepost.store.records import InboxMessage
 from tests.core.logs import asked, begun, denied, requesting

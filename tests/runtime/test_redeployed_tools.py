@@ -19,9 +19,9 @@ from milepost.core.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from milepost.core.evolve import fold
 from milepost.core.json import Json
 from milepost.core.policy import Policy, Rule
-from milepost.core.state import fold
 from milepost.providers.scripted import Script, calling, saying
 from milepost.runtime.forking import forking
 from milepost.runtime.logged import logged

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from milepost.core.codec import decode
 from milepost.core.errors import InvalidError
 from milepost.core.events import RunCompleted, RunImported, RunQueued
+from milepost.core.evolve import fold
 from milepost.core.messages import NOT_RUN, Image, Message, ToolCall
-from milepost.core.state import fold, transcript
+from milepost.core.state import transcript
 from milepost.core.window import Place
 from milepost.runtime.session_import import imported
 from milepost.runtime.session_spec import SessionSpec

@@ -7,8 +7,9 @@ import pytest
 
 from milepost.core.agents import Agent
 from milepost.core.events import RunCancelled, ToolCallCompleted, ToolCallFailed
+from milepost.core.evolve import evolve
 from milepost.core.guardrails import Guardrails, PiiRail
-from milepost.core.state import State, evolve, transcript
+from milepost.core.state import State, transcript
 from milepost.providers.scripted import calling
 from milepost.runtime.client_calls import LETTER
 from milepost.runtime.definitions import encode_definition

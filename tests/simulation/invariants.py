@@ -28,7 +28,8 @@ from milepost.core.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from milepost.core.state import State, evolve
+from milepost.core.evolve import evolve
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.store.records import STEER_LETTER
 from milepost.store.usage import NUMBERS

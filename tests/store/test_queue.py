@@ -19,8 +19,10 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
 )
+from milepost.core.evolve import evolve
 from milepost.core.messages import ToolCall
-from milepost.core.state import CallStatus, OpenCall, State, evolve
+from milepost.core.open_call import CallStatus, OpenCall
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.store import queue, runs, schema
 from milepost.store.dialect import now_ms, number, text

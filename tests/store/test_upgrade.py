@@ -21,7 +21,8 @@ import pytest
 
 from milepost.core.codec import EVENTS, decode
 from milepost.core.events import Event
-from milepost.core.state import State, evolve, transcript
+from milepost.core.evolve import evolve
+from milepost.core.state import State, transcript
 from milepost.store.address import Address, PostgresAddress, SqliteAddress
 from milepost.store.migrate import OLDEST_SCHEMA, migrate
 from milepost.store.migrations import newest

@@ -11,9 +11,10 @@ from milepost.agent.run_log import RunLog
 from milepost.core.agents import Agent, Bounds
 from milepost.core.effects import CallTool
 from milepost.core.events import ChildRunStarted, Event, Failure, Parent, ToolCallFailed
+from milepost.core.evolve import fold
 from milepost.core.ids import child_run_id
 from milepost.core.json import Json
-from milepost.core.state import State, fold
+from milepost.core.state import State
 from milepost.live.hub import Hub, inbox_bell
 from milepost.runtime.agent_spec import AGENT_PREFIX
 from milepost.runtime.children import LETTER, below, left_of, trace_below

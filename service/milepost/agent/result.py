@@ -25,10 +25,11 @@ from milepost.core.events import (
     ToolCallFailed,
     ToolCallRequested,
 )
+from milepost.core.evolve import fold
 from milepost.core.json import Json
 from milepost.core.messages import Message
 from milepost.core.spans import Span
-from milepost.core.state import fold, transcript
+from milepost.core.state import transcript
 from milepost.core.usage import Usage
 from milepost.tools.artifacts import Artifact
 

@@ -10,9 +10,9 @@ import orjson
 from milepost.core.codec import encode
 from milepost.core.errors import FencedError
 from milepost.core.events import ArtifactCreated, Event, Terminal
+from milepost.core.evolve import fold
 from milepost.core.json import Json
 from milepost.core.spans import Span
-from milepost.core.state import fold
 from milepost.core.usage import Usage
 from milepost.runtime.contents import created
 from milepost.store.records import (

@@ -38,9 +38,10 @@ from milepost.core.events import (
     SessionLoaded,
     Terminal,
 )
+from milepost.core.evolve import fold
 from milepost.core.rulings import Judge
 from milepost.core.spans import Span
-from milepost.core.state import State, fold
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.core.window import Place
 from milepost.live.hub import Hub, inbox_bell

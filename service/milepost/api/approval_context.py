@@ -5,8 +5,9 @@ from typing import Any
 
 from milepost.core.codec import decode
 from milepost.core.events import ApprovalRequested
+from milepost.core.evolve import evolve
 from milepost.core.messages import Message
-from milepost.core.state import State, evolve
+from milepost.core.state import State
 from milepost.store.records import LogEntry
 
 MESSAGES_MAX = 10

@@ -24,8 +24,8 @@ from milepost.core.codec import encode
 from milepost.core.context import shown
 from milepost.core.errors import ConflictError, InvalidError
 from milepost.core.events import ForkPoint, RunForked, RunQueued
+from milepost.core.evolve import fold
 from milepost.core.messages import Message
-from milepost.core.state import fold
 from milepost.live.hub import QUEUE_BELL
 from milepost.runtime.agent_spec import Metadata
 from milepost.runtime.claims import claim_of

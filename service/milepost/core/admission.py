@@ -29,10 +29,11 @@ from milepost.core.events import (
 )
 from milepost.core.json import Json
 from milepost.core.messages import ToolCall
+from milepost.core.open_call import CallStatus, OpenCall
 from milepost.core.policy import PLAIN
 from milepost.core.repetition import OnUnknown, ToolEffect, may_repeat
 from milepost.core.rulings import Ask, Count, Refuse, Reject, Rules, Ruling, Run
-from milepost.core.state import CallStatus, OpenCall, State
+from milepost.core.state import State
 
 UNKNOWN_OUTCOME = Failure(
     "outcome_unknown",

@@ -50,8 +50,9 @@ from milepost.core.events import (
 )
 from milepost.core.json import Json
 from milepost.core.loops import circle_in, notice_of
+from milepost.core.open_call import CallStatus, OpenCall
 from milepost.core.rulings import AnswerRule, Ask, Count, Fits, Misfits, Refuse, Reject, Rules, Run
-from milepost.core.state import CallStatus, OpenCall, State
+from milepost.core.state import State
 from milepost.core.usage import UNKNOWN
 
 CRASHES_MAX = 3

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Literal
 
+import orjson
+
 from milepost.core.frozen import dataclass
 from milepost.core.json import Json
 
@@ -57,3 +59,10 @@ class Message:
     call_id: str | None = None
     images: tuple[Image, ...] = ()
     sealed: tuple[Sealed, ...] = ()
+
+
+def told(result: Json) -> str:
+    """Return a tool's result as the model reads it: text as it is, anything else as JSON."""
+    if isinstance(result, str):
+        return result
+    return "" if result is None else orjson.dumps(result).decode()

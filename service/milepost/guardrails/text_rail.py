@@ -4,7 +4,7 @@ from collections import Counter
 
 from milepost.core.guardrails import Action, OnError
 from milepost.core.json import Json
-from milepost.core.state import told
+from milepost.core.messages import told
 from milepost.guardrails.finds import Finder, Passing
 from milepost.guardrails.in_json import PassingJson
 from milepost.guardrails.strings import changed

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from milepost.core.guardrails import OnError, Place
 from milepost.core.json import Json
-from milepost.core.state import told
+from milepost.core.messages import told
 
 
 @dataclass(frozen=True, slots=True)

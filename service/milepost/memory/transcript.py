@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from milepost.core.events import Event, MessageCompleted
+from milepost.core.evolve import evolve
 from milepost.core.frozen import dataclass
 from milepost.core.messages import Message
-from milepost.core.state import State, evolve, transcript, vetted
+from milepost.core.state import State, transcript, vetted
 from milepost.core.window import Counted, weighed
 
 

@@ -17,7 +17,8 @@ from milepost.core.events import (
     ToolCallFailed,
 )
 from milepost.core.json import Json
-from milepost.core.state import CallStatus, State
+from milepost.core.open_call import CallStatus
+from milepost.core.state import State
 from milepost.core.usage import NANOS_PER_MICRO
 from milepost.runtime.agent_spec import AGENT_PREFIX
 from milepost.store.records import CHILD_LETTER as LETTER

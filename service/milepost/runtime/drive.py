@@ -14,9 +14,10 @@ from milepost.core.events import (
     RunRetrying,
     ToolCallRequested,
 )
+from milepost.core.open_call import CallStatus
 from milepost.core.policy import NOTHING_STANDS
 from milepost.core.rulings import Rules
-from milepost.core.state import CallStatus, State
+from milepost.core.state import State
 from milepost.live.hub import inbox_bell
 from milepost.live.reminder import Reminder
 from milepost.runtime import notices

@@ -18,8 +18,9 @@ from milepost.core.events import (
     Terminal,
     ToolCallCompleted,
 )
+from milepost.core.evolve import evolve, fold
 from milepost.core.spans import Span
-from milepost.core.state import State, evolve, fold
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.live.frames import Frame
 from milepost.live.hub import QUEUE_BELL, inbox_bell

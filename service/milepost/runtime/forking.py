@@ -35,9 +35,11 @@ from milepost.core.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from milepost.core.evolve import evolve, fold
 from milepost.core.json import Json
-from milepost.core.messages import Message, ToolCall
-from milepost.core.state import CallStatus, OpenCall, State, evolve, fold, told, transcript
+from milepost.core.messages import Message, ToolCall, told
+from milepost.core.open_call import CallStatus, OpenCall
+from milepost.core.state import State, transcript
 from milepost.core.written import written
 from milepost.runtime.calls import TOO_MANY
 from milepost.runtime.logged import Logged

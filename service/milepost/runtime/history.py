@@ -31,8 +31,9 @@ from milepost.core.events import (
     SessionLoaded,
     Stretch,
 )
+from milepost.core.evolve import fold
 from milepost.core.messages import NOT_RUN, Message
-from milepost.core.state import State, fold
+from milepost.core.state import State
 from milepost.core.window import Place, Placed, cut, estimated, holds, window_of
 from milepost.memory.conversation import placed_in
 from milepost.memory.sight import Sight, as_pinned, seen

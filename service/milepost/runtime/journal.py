@@ -28,9 +28,11 @@ from milepost.core.events import (
     ToolCallScreened,
     ToolResultCompressed,
 )
+from milepost.core.evolve import evolve
 from milepost.core.frozen import dataclass
+from milepost.core.open_call import CallStatus
 from milepost.core.spans import Span
-from milepost.core.state import CallStatus, State, evolve
+from milepost.core.state import State
 from milepost.core.usage import Usage
 from milepost.core.window import Place
 from milepost.live.frames import Frame

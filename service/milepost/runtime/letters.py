@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import orjson
 
 from milepost.core.events import Event, RunCancelling, RunRetried
-from milepost.core.state import CallStatus, State
+from milepost.core.open_call import CallStatus
+from milepost.core.state import State
 from milepost.runtime import approval_letters, children, client_calls, steering
 from milepost.store import records
 from milepost.store.records import InboxMessage

@@ -9,8 +9,9 @@ from milepost.core.agents import Agent, Limits
 from milepost.core.codec import decode
 from milepost.core.context import NOTHING_SEEN, Seen, with_context
 from milepost.core.events import RunResumed
+from milepost.core.evolve import evolve
 from milepost.core.pending import TTL_S
-from milepost.core.state import State, evolve
+from milepost.core.state import State
 from milepost.live.frames import Frame
 from milepost.runtime import notices
 from milepost.runtime.children import within

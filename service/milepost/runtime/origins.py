@@ -68,7 +68,8 @@ from milepost.core.events import (
     ToolResultCompressed,
     ToolResultCompressing,
 )
-from milepost.core.state import CallStatus, State
+from milepost.core.open_call import CallStatus
+from milepost.core.state import State
 from milepost.runtime.calls import TOO_MANY
 from milepost.runtime.settle import GIVEN_UP
 

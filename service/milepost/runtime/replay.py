@@ -11,9 +11,10 @@ from itertools import chain, repeat
 
 from milepost.core.agents import Agent
 from milepost.core.events import ApprovalRequested, Event, ToolCallRequested
+from milepost.core.evolve import evolve
 from milepost.core.json import Json
 from milepost.core.rulings import Rules
-from milepost.core.state import State, evolve
+from milepost.core.state import State
 from milepost.runtime.loading import adapted
 from milepost.runtime.logged import Logged
 from milepost.runtime.origins import ASIDES, HANDOVERS, Origin, origin_of

@@ -10,7 +10,7 @@ from milepost.core.events import (
     ToolCallCompleted,
     ToolCallFailed,
 )
-from milepost.core.state import told
+from milepost.core.messages import told
 from milepost.guardrails.held_back import HeldBack
 from milepost.guardrails.injection import Injection
 from milepost.guardrails.screening import injection_in

@@ -44,9 +44,11 @@ from milepost.core.events import (
     ToolCallScreening,
     ToolCallStarted,
 )
+from milepost.core.evolve import evolve
 from milepost.core.json import Json
+from milepost.core.open_call import CallStatus
 from milepost.core.rulings import Rules
-from milepost.core.state import CallStatus, State, evolve
+from milepost.core.state import State
 from milepost.core.usage import UNKNOWN, Usage
 from milepost.runtime.clock import NewId
 from milepost.runtime.journal import Stamped, ending

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from milepost.core.effects import CallModel, CallTool, CheckCall, Effect, SummarizeHistory
 from milepost.core.events import StoppedWork, Stopping
-from milepost.core.state import CallStatus, OpenCall, State
+from milepost.core.open_call import CallStatus, OpenCall
+from milepost.core.state import State
 from milepost.tools import Tool
 
 SENT = "its request may have been sent, and cannot be taken back"

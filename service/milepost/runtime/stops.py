@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from milepost.core.agents import StopRule
 from milepost.core.events import Event, Failure, RunFailing, ToolCallCompleted
 from milepost.core.json import Json
-from milepost.core.state import State, told
+from milepost.core.messages import told
+from milepost.core.state import State
 
 StopCondition = Callable[[str, Json], bool]
 """Says of a tool's name and its result whether the run ends with it."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from milepost.core.effects import CallModel, CallTool, CheckCall
 from milepost.core.events import ChildRunStarted, Event, StoppedWork, ToolCallFailed
+from milepost.core.open_call import CallStatus
 from milepost.core.repetition import may_repeat
-from milepost.core.state import CallStatus, State
+from milepost.core.state import State
 from milepost.core.usage import UNKNOWN
 from milepost.runtime.acts import Acts
 from milepost.runtime.announcements import Announcements
