@@ -5,15 +5,12 @@ then runs, then events and approvals, then the inbox.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
-import orjson
 from sqlalchemy import case, delete, exists, func, insert, null, select, update
 
 from milepost.core.errors import FencedError, MilepostError
-from milepost.core.spans import Span
-from milepost.store import lessons, lines, outbox, schema, usage
+from milepost.store import alongside, lines, schema
 from milepost.store.dialect import (
     among,
     at_start,
@@ -33,7 +30,6 @@ from milepost.store.records import (
     InboxMessage,
     InboxMovedError,
     LogEntry,
-    UsageRow,
 )
 from milepost.store.untelling import untell_gone
 from milepost.store.work import Call, Statement, Work
@@ -201,39 +197,6 @@ _STANDING = Statement(
 )
 
 
-def _insert_of(table: Any, parameter: str, numbers: tuple[str, ...]) -> Statement:
-    """Return an insert of a whole batch into `table`, whose other columns are text."""
-    texts = [item.name for item in table.columns if item.name not in numbers]
-    source = rows(parameter, *texts, numbers=numbers)
-    names = [*texts, *numbers]
-    return Statement(insert(table).from_select(names, select(*(source.c[name] for name in names))))
-
-
-INSERT_SPANS = _insert_of(schema.spans, "spans", ("seq", "start_ms", "end_ms"))
-INSERT_USAGE = _insert_of(schema.usage, "usage", ("seq", "time_ms", *usage.NUMBERS))
-_INSERT_APPROVALS = _insert_of(
-    schema.approvals,
-    "approvals",
-    (
-        "required",
-        "decided_ms",
-        "created_ms",
-        "expires_ms",
-        "remind_ms",
-        "escalated",
-        "version",
-        "changed_ms",
-    ),
-)
-
-_INSERT_ARTIFACTS = _insert_of(schema.artifacts, "artifacts", ("size", "created_ms"))
-_INSERT_SUMMARIES = _insert_of(
-    schema.summaries,
-    "summaries",
-    ("from_turn", "from_index", "through_turn", "through_index", "created_ms", "reverted_ms"),
-)
-
-
 def append(appends: Sequence[Append]) -> Work[list[tuple[int, tuple[str, ...]]]]:
     """Write each run's iteration; return its inbox's last number and the runs that it set free.
 
@@ -313,44 +276,11 @@ def _calls(appends: Sequence[Append]) -> dict[str, Call]:
     if ending:
         calls["promote"] = lines.PROMOTE(ending=rows_of(ending))
         calls["withdraw"] = WITHDRAW(ended=rows_of(_ended_rows(appends)))
-    return {**calls, **_beside(appends), "standing": _standing_of(appends)}
-
-
-def _beside(appends: Sequence[Append]) -> dict[str, Call]:
-    """Return the statements for what is written along with events."""
-    calls: dict[str, Call] = {}
-    if seen := [_seen_row(item) for item in appends if item.inbox_consumed]:
-        calls["consume"] = _CONSUME(seen=rows_of(seen))
-    if spans := [span_row(item.tenant, each) for item in appends for each in item.spans]:
-        calls["spans"] = INSERT_SPANS(spans=rows_of(spans))
-    if used := [
-        usage_row(item.run_id, item.tenant, each) for item in appends for each in item.usage
-    ]:
-        calls["usage"] = INSERT_USAGE(usage=rows_of(used))
-    if approvals := [row for item in appends for row in _approval_rows(item)]:
-        calls["approvals"] = _INSERT_APPROVALS(approvals=rows_of(approvals))
     if withdrawn := [row for item in appends for row in _withdrawn_rows(item)]:
         calls["withdrawn"] = _WITHDRAW_THESE(withdrawn=rows_of(withdrawn))
-    if left := [
-        {**asdict(each), "run_id": item.run_id, "tenant": item.tenant}
-        for item in appends
-        for each in item.artifacts
-    ]:
-        calls["artifacts"] = _INSERT_ARTIFACTS(artifacts=rows_of(left))
-    if trimmed := [
-        {**asdict(each), "run_id": item.run_id, "tenant": item.tenant}
-        for item in appends
-        for each in item.summaries
-    ]:
-        calls["summaries"] = _INSERT_SUMMARIES(summaries=rows_of(trimmed))
-    calls |= lessons.calls(appends)
-    if told := [
-        row
-        for item in appends
-        for row in outbox.event_rows(item.tenant, item.run_id, item.head + 1, item.entries)
-    ]:
-        calls["outbox"] = outbox.put(told)
-    return calls
+    if seen := [_seen_row(item) for item in appends if item.inbox_consumed]:
+        calls["consume"] = _CONSUME(seen=rows_of(seen))
+    return {**calls, **alongside.calls(appends), "standing": _standing_of(appends)}
 
 
 def _standing_of(appends: Sequence[Append]) -> Call:
@@ -429,57 +359,9 @@ def _seen_row(item: Append) -> dict[str, Any]:
     return {"run_id": item.run_id, "tenant": item.tenant, "inbox_seen": item.inbox_seen}
 
 
-def span_row(tenant: str, span: Span) -> dict[str, Any]:
-    """Return the row for `INSERT_SPANS`."""
-    row = {name: getattr(span, name) for name in span.__slots__}
-    row["attributes"] = orjson.dumps(span.attributes).decode()
-    row["tenant"] = tenant
-    return row
-
-
-def usage_row(run_id: str, tenant: str, used: UsageRow) -> dict[str, Any]:
-    """Return the row for `INSERT_USAGE`."""
-    return {
-        "run_id": run_id,
-        "tenant": tenant,
-        "seq": used.seq,
-        "session_id": used.session_id,
-        "agent": used.agent,
-        "model": used.model,
-        "user_id": used.user,
-        "metadata": used.metadata,
-        "time_ms": used.time_ms,
-        **{name: getattr(used.usage, name) for name in usage.NUMBERS},
-    }
-
-
 def _withdrawn_rows(item: Append) -> Iterable[dict[str, Any]]:
     for approval_id in item.withdrawn:
         yield {"id": approval_id, "tenant": item.tenant, "now_ms": item.entries[-1].time_ms}
-
-
-def _approval_rows(item: Append) -> Iterable[dict[str, Any]]:
-    for asked in item.approvals:
-        row, terms = asdict(asked), asked.terms
-        row["user_id"] = row.pop("user")
-        said = row["terms"]
-        if speakers := row.pop("speakers"):
-            said["speakers"] = speakers
-        remind_ms = None
-        if terms.remind_s is not None:
-            remind_ms = asked.created_ms + round(terms.remind_s * 1000)
-        yield {
-            **row,
-            "tenant": item.tenant,
-            "status": "pending",
-            "required": terms.required,
-            "terms": orjson.dumps(said).decode(),
-            "remind_ms": remind_ms,
-            "escalated": 0,
-            "version": 1,
-            "changed_ms": asked.created_ms,
-            "change": "requested",
-        }
 
 
 _READ = Statement(

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, case, func, insert, null, or_, select, tru
 
 from milepost.core.errors import ConflictError
 from milepost.core.spans import Span
-from milepost.store import lines, log, outbox, schema
+from milepost.store import alongside, lines, log, outbox, schema
 from milepost.store.dialect import (
     insert_new,
     now_ms,
@@ -314,11 +314,11 @@ def end(row: RunRow, ending: Ending, append_id: str) -> Work[tuple[int, list[str
     if len(added) != len(last):
         raise StaleError(f"run {row.id} was being written to; look again")
     if ending.usage:
-        used = [log.usage_row(row.id, row.tenant, each) for each in ending.usage]
-        yield log.INSERT_USAGE(usage=rows_of(used))
+        used = [alongside.usage_row(row.id, row.tenant, each) for each in ending.usage]
+        yield alongside.INSERT_USAGE(usage=rows_of(used))
     if ending.spans:
-        cut = [log.span_row(row.tenant, each) for each in ending.spans]
-        yield log.INSERT_SPANS(spans=rows_of(cut))
+        cut = [alongside.span_row(row.tenant, each) for each in ending.spans]
+        yield alongside.INSERT_SPANS(spans=rows_of(cut))
     freed, *_ = yield (
         lines.PROMOTE(ending=batch),
         log.WITHDRAW(ended=rows_of([{"run_id": row.id, "tenant": row.tenant, "now_ms": now}])),
