@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from milepost.core.agents import Bounds, StructuredOutput
 from milepost.core.events import (
     ApprovalDecided,
     ApprovalExpired,
     ApprovalWithdrawn,
     CacheHit,
+    Channel,
     Event,
     Failure,
     InputMessage,
@@ -16,6 +18,7 @@ from milepost.core.events import (
     MessageStarted,
     ModelRetried,
     Output,
+    Parent,
     PolicyDecided,
     ReasoningCompleted,
     RunCancelled,
@@ -23,6 +26,7 @@ from milepost.core.events import (
     RunCompleted,
     RunExpired,
     RunFailed,
+    RunImported,
     RunIncomplete,
     RunQueued,
     RunResumed,
@@ -46,6 +50,7 @@ from milepost.core.usage import UNKNOWN, Usage
 from tests.core.logs import (
     BUSY,
     CRASHED,
+    QUEUED,
     REFUND_DIGEST,
     USED,
     approved,
@@ -80,6 +85,43 @@ def test_a_run_begins_with_its_input() -> None:
 
     assert state.messages == (Message("system", "Be brief."), Message("user", "Hi"))
     assert state.deadline_ms == 99
+
+
+def test_a_run_knows_what_was_asked_for_beside_its_input() -> None:
+    asked = replace(
+        QUEUED,
+        deadline_ms=5_000,
+        response_format=StructuredOutput({"type": "object"}),
+        cache=False,
+        parent=Parent("run_0", "call_1_0", 1, "ses_0"),
+        bounds=Bounds(max_model_calls=3),
+        channel=Channel("desk", "ann"),
+        speakers=("key_1", "key_2"),
+    )
+
+    state = fold([asked])
+
+    assert state.deadline_ms == 5_000
+    assert state.response_format == asked.response_format
+    assert (state.parent, state.bounds, state.channel) == (
+        asked.parent,
+        asked.bounds,
+        asked.channel,
+    )
+    assert (state.cache, state.speakers) == (False, {"key_1", "key_2"})
+
+
+def test_a_run_that_was_done_elsewhere_has_said_all_of_it() -> None:
+    said = (
+        Message("user", "Hello"),
+        Message("assistant", "Which order?"),
+        Message("user", "7"),
+        Message("assistant", "Done."),
+    )
+
+    state = fold([replace(QUEUED, input=()), RunImported("old-7", "completed", "2026", said)])
+
+    assert (state.messages, state.step, state.screened) == (said, 2, True)
 
 
 def test_a_reply_is_the_next_message_and_its_usage_is_added() -> None:

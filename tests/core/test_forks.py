@@ -69,6 +69,35 @@ def test_a_step_counts_as_the_forks_own_if_its_model_is_still_to_answer_there(
     assert (state.step, state.steps_before) == (3, before)
 
 
+def test_a_fork_stands_where_the_other_run_stood() -> None:
+    event = forked(finish_reason="length", guarded={DIGEST: WHY})
+
+    state = fold(begun(event, said="And order 8?"))
+
+    assert state.messages == (*PAST, Message("user", "And order 8?"))
+    assert (state.inherited, state.replied, state.finish_reason) == (len(PAST), True, "length")
+    assert state.guarded == {DIGEST: WHY}
+
+
+def test_a_fork_of_a_run_that_was_not_answered_is_to_be_answered() -> None:
+    state = fold(begun(forked(replied=False)))
+
+    assert (state.step_open, state.replied) == (True, False)
+
+
+def test_a_result_that_the_other_run_had_is_what_it_was_there() -> None:
+    done = ForkedCall(REFUND, "done", "a long receipt", terminal=True, long=14)
+
+    call = fold(begun(forked(done))).calls[REFUND.id]
+
+    assert (call.status, call.content, call.whole) == (
+        CallStatus.DONE,
+        "a long receipt",
+        "a long receipt",
+    )
+    assert (call.terminal, call.long) == (True, 14)
+
+
 def test_only_what_is_said_to_the_fork_itself_is_to_be_screened() -> None:
     assert fold(begun(forked())).screened
     assert not fold(begun(forked(), said="And order 8?")).screened
