@@ -124,6 +124,18 @@ def test_only_a_plain_true_of_a_parser_is_a_yes() -> None:
     assert meaning_of(Said("yes"), Eager()) == "other"
 
 
+def test_a_message_that_says_nothing_is_read_by_no_parser() -> None:
+    class Unasked:
+        version = "unasked"
+
+        def is_confirm(self, message: str) -> bool:
+            raise AssertionError(message)
+
+        is_cancel = is_confirm
+
+    assert meaning_of(Said(), Unasked()) == "other"
+
+
 @pytest.mark.parametrize("kind", ["", "approval", "x" * 101, None, 7])
 def test_what_is_no_kind_of_an_action(kind: object) -> None:
     assert not is_kind(kind)
