@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 
 import orjson
 
 from milepost.core.errors import ProviderError
 from milepost.core.hiding import sifted
+from milepost.core.http_dates import seconds_between
 
 STREAM_CUT = "provider_stream_cut"
 # A vendor that fell silent, or whose stream broke, had taken the request; one that answers 504
@@ -276,7 +275,8 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     for said, unit_s in ((headers.get("retry-after-ms", ""), 0.001), (after, 1.0)):
         if (seconds := _bounded(said, unit_s)) is not None:
             return seconds
-    return _until(after, headers.get("date"))
+    until_s = seconds_between(headers.get("date"), after)
+    return None if until_s is None else min(until_s, RETRY_AFTER_S_MAX)
 
 
 def _bounded(text: str, unit_s: float) -> float | None:
@@ -287,18 +287,3 @@ def _bounded(text: str, unit_s: float) -> float | None:
     if math.isnan(seconds) or seconds < 0:
         return None
     return min(seconds, RETRY_AFTER_S_MAX)
-
-
-def _until(moment: str, now: str | None) -> float | None:
-    """Return the seconds between two HTTP dates, both by the vendor's clock."""
-    if now is None:
-        return None
-    try:
-        wait = _http_date(moment) - _http_date(now)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(max(wait.total_seconds(), 0.0), RETRY_AFTER_S_MAX)
-
-
-def _http_date(text: str) -> datetime:
-    return parsedate_to_datetime(text)
