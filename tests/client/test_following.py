@@ -148,12 +148,19 @@ async def test_an_error_inside_the_stream_is_raised() -> None:
             await followed(server)
 
 
-async def test_what_is_not_json_events_at_all_is_tried_again_and_then_given_up() -> None:
+async def test_what_is_no_stream_at_all_is_somebody_elses_and_is_asked_for_once() -> None:
     page = answer("200 OK", {"hello": "world"})
 
     async with scripted([page, page]) as server:
-        with pytest.raises(UnavailableError, match="text/event-stream"):
-            await followed(server, Patience(tries_max=2, wait_s=0.0))
+        with pytest.raises(ApiError, match=r"is no Milepost server: .*hello"):
+            await followed(server)
+
+    assert len(server.asked) == 1
+
+
+async def test_a_frame_without_data_is_no_event() -> None:
+    async with scripted([stream(b"id: 7\n\n", b"retry: 5\n\n", COMPLETED)]) as server:
+        assert types(await followed(server)) == ["run.completed"]
 
 
 async def test_a_filter_still_lets_it_see_the_end() -> None:

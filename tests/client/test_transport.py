@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -95,6 +96,45 @@ async def test_a_busy_server_is_asked_again_when_it_said() -> None:
 
     first, second = server.asked
     assert second.at_s - first.at_s >= 0.1
+
+
+async def test_a_busy_server_may_say_by_its_clock_when_to_ask_again() -> None:
+    said = {"date": "Sat, 21 Nov 2026 10:00:00 GMT", "retry_after": "Sat, 21 Nov 2026 10:00:30 GMT"}
+
+    async with (
+        scripted([answer("503 Busy", BUSY, **said)]) as server,
+        Milepost(server.base_url, patience=Patience(tries_max=1)) as client,
+    ):
+        with pytest.raises(ApiError) as caught:
+            await client.runs.get("run_1")
+
+    assert caught.value.retry_after_s == 30.0
+
+
+@pytest.mark.parametrize("path", ["/v1/runs/run_1", "/v1/runs/run_1/events"])
+async def test_of_a_refusal_without_an_end_enough_is_read(path: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                writer.write(b"<p>no</p>" * 1_000)
+                await writer.drain()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Milepost(address, patience=EAGER) as client:
+            with pytest.raises(ApiError, match=r"the server answered 403: <p>no</p>"):
+                await refused(client, path)
+
+
+async def refused(client: Milepost, path: str) -> None:
+    """Ask for what is at the path."""
+    if path.endswith("/events"):
+        async for _ in client.runs.stream("run_1"):
+            pass
+    else:
+        await client.runs.get("run_1")
 
 
 async def test_a_refusal_has_the_code_and_all_that_the_server_said() -> None:

@@ -140,6 +140,8 @@ class Following(Generic[E]):
                 async for frame in frames:
                     if frame.retry is not None:
                         self._retry_s = min(frame.retry, RETRY_MS_MAX) / 1000
+                    if not frame.data:
+                        continue  # No event, says the standard: it only sets an id, or a time.
                     try:
                         if self._is_farewell(frame):
                             return

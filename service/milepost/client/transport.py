@@ -24,15 +24,18 @@ from milepost.core.errors import (
     MilepostError,
     UnavailableError,
 )
+from milepost.core.http_dates import seconds_between
 
 CONNECT_S = 10.0
 READ_S = 60.0
 SILENCE_S_MAX = 30.0  # A stream that lives has a heartbeat every ten seconds.
 KEPT_MAX = 20
 EVENT_BYTES_MAX = 16 * 1_048_576
+REFUSAL_BYTES_MAX = 1_048_576
 JITTER = 0.2
 
 JSON, JSON_LINES = "application/json", "application/x-ndjson"
+EVENT_STREAM = "text/event-stream"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # A POST carries an idempotency key; what else changes something is not sent twice.
 _REPEATABLE = frozenset({"GET", "POST"})
@@ -110,19 +113,18 @@ class Transport:
         for failures in itertools.count(1):
             error: MilepostError
             try:
-                answer = await self._http.request(
+                async with self._http.stream(
                     method, path, params=_sendable(params), content=content, headers=sent
+                ) as answer:
+                    if answer.is_success:
+                        return self._decoded(await answer.aread())
+                    error = refusal = await _problem(answer)
+                repeatable = refusal.retryable and (
+                    method in _REPEATABLE or not _may_be_done(refusal)
                 )
             except httpx2.RequestError as lost:
                 error = self.unreachable(lost)
                 repeatable = method in _REPEATABLE or isinstance(lost, httpx2.ConnectError)
-            else:
-                if answer.is_success:
-                    return self._decoded(answer)
-                error = refusal = _problem(answer)
-                repeatable = refusal.retryable and (
-                    method in _REPEATABLE or not _may_be_done(refusal)
-                )
             await self._bear(error, failures, repeatable=repeatable)
         raise AssertionError("counting does not end")
 
@@ -134,11 +136,8 @@ class Transport:
             try:
                 async with self._http.stream("GET", path, headers={"Accept": JSON_LINES}) as answer:
                     if not answer.is_success:
-                        await answer.aread()
-                        raise _problem(answer)
-                    if not answer.headers.get("content-type", "").startswith(JSON_LINES):
-                        await answer.aread()
-                        raise self.foreign(answer.text, answer.status_code)
+                        raise await _problem(answer)
+                    await self._require(JSON_LINES, answer)
                     has_begun = True
                     async for line in _lines_of(answer):
                         yield self._line(line)
@@ -174,21 +173,29 @@ class Transport:
             max_event_size=EVENT_BYTES_MAX,
         ) as source:
             if not source.response.is_success:
-                await source.response.aread()
-                raise _problem(source.response)
-            yield None if source.response.status_code == 204 else aiter(source)
+                raise await _problem(source.response)
+            if source.response.status_code == 204:
+                yield None
+                return
+            await self._require(EVENT_STREAM, source.response)
+            yield aiter(source)
 
-    def _decoded(self, answer: httpx2.Response) -> Any:
+    async def _require(self, media: str, answer: httpx2.Response) -> None:
+        """Raise `ApiError` where somebody else answers with something else."""
+        if not answer.headers.get("content-type", "").lower().startswith(media):
+            raise self.foreign(_text_of(await _beginning(answer)))
+
+    def _decoded(self, content: bytes) -> Any:
         """Return what a success says: an object, or nothing, if it is Milepost that answers."""
-        if not answer.content:
+        if not content:
             return None
         try:
-            said = orjson.loads(answer.content)
+            said = orjson.loads(content)
         except orjson.JSONDecodeError:
             said = None
         if isinstance(said, dict):
             return said
-        raise self.foreign(answer.text, answer.status_code)
+        raise self.foreign(_text_of(content))
 
     def _line(self, line: bytes) -> Any:
         try:
@@ -198,9 +205,9 @@ class Transport:
                 f"a line from {self.base_url} is no JSON: {line[:SHOWN_MAX]!r}", code="unreachable"
             ) from error
 
-    def foreign(self, said: str, status: int = 200) -> ApiError:
+    def foreign(self, said: str) -> ApiError:
         """Return what to say of an answer that Milepost does not give."""
-        return no_milepost(said, at=f"at {self.base_url}", status=status)
+        return no_milepost(said, at=f"at {self.base_url}")
 
     async def pause(self, failures: int, wanted_s: float | None) -> None:
         """Wait before the next try, not at the same moment as everybody else."""
@@ -351,20 +358,41 @@ def _may_be_done(error: ApiError) -> bool:
     return error.code in _MAY_BE_DONE
 
 
-def _problem(answer: httpx2.Response) -> ApiError:
+async def _problem(answer: httpx2.Response) -> ApiError:
     """Return the answer as an error; a proxy on the way may have given one of its own kind."""
-    retry_after = answer.headers.get("retry-after", "")
-    retry_after_s = float(retry_after) if retry_after.isdecimal() else None
+    said = await _beginning(answer)
     problem: Any = None
     if "json" in answer.headers.get("content-type", ""):
         try:
-            problem = orjson.loads(answer.content)
+            problem = orjson.loads(said)
         except orjson.JSONDecodeError:
             problem = None
     if not isinstance(problem, dict) or "code" not in problem:
         problem = {
-            "detail": f"the server answered {answer.status_code}: {answer.text[:SHOWN_MAX]}",
+            "detail": f"the server answered {answer.status_code}: {_text_of(said)}",
             "code": NOT_A_PROBLEM,
             "retryable": answer.status_code in _PASSING,
         }
-    return ApiError(problem, status=answer.status_code, retry_after_s=retry_after_s)
+    return ApiError(problem, status=answer.status_code, retry_after_s=_retry_after_s(answer))
+
+
+def _retry_after_s(answer: httpx2.Response) -> float | None:
+    """Return when the server wants to be asked again: it says so in seconds, or by its clock."""
+    said = answer.headers.get("retry-after", "")
+    if said.isdecimal():
+        return float(said)
+    return seconds_between(answer.headers.get("date"), said)
+
+
+async def _beginning(answer: httpx2.Response) -> bytes:
+    """Return what the answer says, and of one without an end what is enough to tell."""
+    said = b""
+    async for piece in answer.aiter_bytes():
+        said += piece
+        if len(said) >= REFUSAL_BYTES_MAX:
+            break
+    return said[:REFUSAL_BYTES_MAX]
+
+
+def _text_of(said: bytes) -> str:
+    return said[: SHOWN_MAX * 4].decode(errors="replace")[:SHOWN_MAX]
