@@ -7,6 +7,7 @@ import pytest
 from milepost.core.agents import Bounds, StructuredOutput
 from milepost.core.events import (
     ApprovalDecided,
+    ApprovalEscalated,
     ApprovalExpired,
     ApprovalWithdrawn,
     CacheHit,
@@ -201,6 +202,40 @@ def test_the_model_is_told_why_a_question_went_unanswered(event: Event, by: str,
     call = fold(requesting(asked(), event)).calls["call_1_0"]
 
     assert (call.denied_by, call.denial) == (by, why)
+
+
+def test_a_question_that_nobody_answers_ends_the_run_where_its_policy_says_so() -> None:
+    silent = fold(requesting(asked(), ApprovalExpired("apr_0", "call_1_0", "fail")))
+    denied_ = fold(requesting(asked(), ApprovalExpired("apr_0", "call_1_0")))
+
+    assert silent.failing == Failure("approval_expired", "nobody answered in time")
+    assert denied_.failing is None
+
+
+def test_what_people_are_asked_is_kept_and_whom_until_others_are_asked() -> None:
+    question = replace(asked(), approvers=("key:ann",), kind="outcome")
+    passed_on = ApprovalEscalated("apr_0", "call_1_0", ("scope:finance",), 9_000)
+
+    before = fold(requesting(question)).calls["call_1_0"]
+    after = fold(requesting(question, passed_on)).calls["call_1_0"]
+
+    assert (before.status, before.approval_id) == (CallStatus.ASKED, "apr_0")
+    assert (before.asked, before.asking) == ({"order": 7}, "outcome")
+    assert (before.approvers, after.approvers) == (("key:ann",), ("scope:finance",))
+
+
+def test_a_question_that_is_taken_back_behind_its_answer_changes_nothing() -> None:
+    log = requesting(asked(), approved(), running(), ToolCallCompleted("call_1_0", "done", 5))
+
+    assert fold([*log, ApprovalWithdrawn("apr_0", "call_1_0")]) == fold(log)
+
+
+def test_who_says_that_a_lost_call_happened_says_what_it_brought() -> None:
+    happened = ApprovalDecided("apr_0", "call_1_0", "happened", "ann", result={"paid": 7})
+
+    call = fold(requesting(replace(asked(), kind="outcome"), happened)).calls["call_1_0"]
+
+    assert (call.status, call.brought) == (CallStatus.HAPPENED, {"paid": 7})
 
 
 def test_a_call_that_is_made_once_more_may_be_looked_up_and_asked_about_anew() -> None:

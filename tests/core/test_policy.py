@@ -59,6 +59,16 @@ def test_a_policy_that_says_nothing_asks_for_everything() -> None:
     assert judge(Policy(), "get_mail", gated=False).verdict is Verdict.ASK
 
 
+def test_an_argument_that_was_left_out_is_not_there_whatever_its_default_is() -> None:
+    there = Policy(deny=(Rule("pay", (ArgumentMatch("note"),)),), allow=("*",))
+    small = Policy(deny=(Rule("pay", (ArgumentMatch("amount", maximum=9),)),), allow=("*",))
+    left_out = Asked("pay", {"note": "", "amount": 5}, given={})
+
+    assert judged(there, left_out).verdict is Verdict.ALLOW
+    assert judged(there, replace(left_out, given={"note": ""})).verdict is Verdict.DENY
+    assert judged(small, left_out).verdict is Verdict.DENY
+
+
 @given(st.none() | POLICIES, TOOLS)
 def test_a_gate_never_makes_a_verdict_milder(policy: Policy | None, tool: str) -> None:
     strictness: list[Verdict | None] = [Verdict.ALLOW, Verdict.ASK, Verdict.DENY]
