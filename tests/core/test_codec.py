@@ -52,7 +52,7 @@ NAMES = {
     "model.fell_back", "structured.retried", "loop.detected", "budget.warning", "budget.exceeded",
     "tool_call.screening", "tool_call.screened", "custom", "child_run.started", "child_run.ended",
     "run.forked", "run.imported", "tool_call.counting", "tool_call.counted", "tool_call.checked",
-    "approval.escalated", "steer.received", "steer.applied",
+    "approval.escalated", "steer.received", "steer.applied", "side_call.aborted",
     "memory.extracted", "memory.summarizing", "memory.summarized", "memory.trimmed",
 }  # fmt: skip
 

@@ -26,6 +26,7 @@ from milepost.core.events import (
     MessageCompleted,
     MessageStarted,
     RunCompleted,
+    SideCallAborted,
     SteerApplied,
     SteerReceived,
     StepStarted,
@@ -66,6 +67,7 @@ PAID = (
     | ToolCallScreened
     | MemorySummarized
     | MemoryTrimmed
+    | SideCallAborted
 )
 FAULTS_MAX = 40
 TURNS_MAX = 300

@@ -2,14 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from milepost.core.agents import Compression, Limits
 from milepost.core.errors import ProviderError
-from milepost.core.events import MessageAborted, ModelRetried, RunCancelled, Terminal
+from milepost.core.events import (
+    MessageAborted,
+    ModelRetried,
+    RunCancelled,
+    RunCompleted,
+    SideCallAborted,
+    Terminal,
+)
 from milepost.core.model import Provider, Spent
 from milepost.core.usage import UNKNOWN, Usage
+from milepost.providers.catalog import Catalog
 from milepost.providers.fallback import Fallback
 from milepost.providers.scripted import Script, Scripted, calling, saying
 from milepost.runtime.drive import Drive
@@ -30,6 +39,7 @@ from tests.runtime.workshop import (
 
 ANSWERED = Usage(input_tokens=10, output_tokens=5, model_calls=1, unpriced_calls=1)
 BUSY = ProviderError("busy", code="provider_overloaded", retryable=True, status=503)
+SMALL = "small/summary-1"
 SILENT = ProviderError("late", code="provider_timeout", retryable=True)
 
 
@@ -220,6 +230,72 @@ async def test_a_summary_that_broke_off_is_counted(shop: Workshop) -> None:
     await shop.go_on([calling(("look_up", {})), cut, saying("Seen.")], look_up, agent=agent)
 
     await assert_counted(shop, run.id, ANSWERED + ANSWERED + UNKNOWN)
+
+
+async def begun_beside(shop: Workshop, small: Provider) -> tuple[NewRun, Drive]:
+    """Return a run whose tool has brought what `small` is to make shorter, and its driver."""
+    agent = shop.agent(look_up, compression=Compression(SMALL, threshold_chars=1))
+    run = await shop.queue(deadline_ms=shop.clock() + 50_000)
+    own = Scripted([calling(("look_up", {}))])
+    means = replace(shop.means(own, look_up), providers=Catalog({"test": own, "small": small}))
+    return run, await shop.driving(await shop.claim(), agent, means)
+
+
+async def bill(shop: Workshop) -> dict[tuple[str | None, ...], Usage]:
+    """Return what was used, by model."""
+    billed = await shop.store.read(usage.grouped(TENANT, ["model"], UsageFilter()))
+    return {group.key: group.usage for group in billed}
+
+
+@pytest.mark.parametrize("stop", [cancelled, expired])
+async def test_a_model_that_is_asked_beside_and_stopped_with_its_run_is_counted(
+    shop: Workshop, stop: Callable[[Workshop, NewRun, Drive], Awaitable[None]]
+) -> None:
+    small = Held()
+    run, driven = await begun_beside(shop, small)
+
+    async with in_background(driven):
+        await asyncio.wait_for(small.reached.wait(), TIMEOUT_S)
+        await stop(shop, run, driven)
+
+    log = await shop.log(run.id)
+    assert of(log, SideCallAborted) == [SideCallAborted("call_1_0/compressed", SMALL, UNKNOWN)]
+    [ended] = of(log, *Terminal.__args__)
+    assert ended.usage == ANSWERED + UNKNOWN
+    assert await bill(shop) == {("test/model",): ANSWERED, (SMALL,): UNKNOWN}
+
+
+async def test_a_model_that_is_asked_beside_and_handed_back_is_counted_beside_the_one_that_came(
+    shop: Workshop,
+) -> None:
+    small = Held()
+    run, driven = await begun_beside(shop, small)
+    async with in_background(driven):
+        await asyncio.wait_for(small.reached.wait(), TIMEOUT_S)
+        driven.drain()
+
+    agent = shop.agent(look_up, compression=Compression("test/model", threshold_chars=1))
+    await shop.go_on([saying("Brief."), saying("Seen.")], look_up, agent=agent)
+
+    log = await shop.log(run.id)
+    assert of(log, SideCallAborted) == [SideCallAborted("call_1_0/compressed", SMALL, UNKNOWN)]
+    assert of(log, RunCompleted)[0].usage == ANSWERED + ANSWERED + ANSWERED + UNKNOWN
+    assert (await bill(shop))[SMALL,] == UNKNOWN
+
+
+@pytest.mark.parametrize("stop", [cancelled, drained])
+async def test_a_model_that_would_have_been_asked_beside_is_not_counted(
+    shop: Workshop, stop: Callable[[Workshop, NewRun, Drive], Awaitable[None]]
+) -> None:
+    queue = await used_up()
+    run, driven = await begun_beside(shop, queue)
+
+    async with in_background(driven):
+        await asyncio.wait_for(queue.reached.wait(), TIMEOUT_S)
+        await stop(shop, run, driven)
+
+    assert of(await shop.log(run.id), SideCallAborted) == []
+    assert await bill(shop) == {("test/model",): ANSWERED}
 
 
 async def assert_counted(shop: Workshop, run_id: str, expected: Usage) -> None:

@@ -33,6 +33,7 @@ from milepost.core.events import (
     RunIncomplete,
     RunQueued,
     SessionLoaded,
+    SideCallAborted,
     StepCompleted,
     StepStarted,
     StructuredRetried,
@@ -118,6 +119,8 @@ class Narration:
                 yield seen.ProviderFallback(run_id, message_id, failed, chosen, error)
             case CacheHit(message_id, age_s):
                 yield seen.CacheHit(run_id, message_id, age_s)
+            case SideCallAborted(_, model, usage):
+                yield from self._spend(model, usage)
             case StructuredRetried(_, attempt, error):
                 self._attempts = attempt + 1
                 yield seen.StructuredValidate(run_id, attempt, error.message)

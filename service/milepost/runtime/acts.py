@@ -27,6 +27,7 @@ from milepost.core.events import (
     Failure,
     MessageAborted,
     ModelRetried,
+    SideCallAborted,
     ToolCallCompleted,
     ToolCallCounted,
 )
@@ -159,6 +160,10 @@ class Acts:
                 return Usage(unknown_calls=asked.unknown_calls)
             case _:
                 return UNKNOWN
+
+    def cut_off_beside(self) -> list[SideCallAborted]:
+        """Return what models were asked beside the conversation and cut off: each once."""
+        return self._spending.cut_off()
 
     async def _call_model(self, effect: CallModel, seq: int, asked: Asked) -> list[Event]:
         journal, means = self._journal, self._means

@@ -45,9 +45,9 @@ class CoherenceCheck:
 
     async def judge(self, effect: ScreenCall, said: Sequence[Message]) -> Judged:
         """Return whether the call serves what was said."""
-        told = await self._spending.model(
+        told = await self._spending.beside(
             f"{effect.call.id}/coherence",
-            (self._wanted.model,),
+            self._wanted.model,
             self._request(effect, said),
             self._asked,
             lambda judged: judged.usage,

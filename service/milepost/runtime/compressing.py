@@ -40,9 +40,9 @@ class Compressor:
     async def compress(self, effect: CompressResult) -> ToolResultCompressed:
         """Return what the model reads instead of the result, marked with its original length."""
         subject, model = f"{effect.call.id}/compressed", effect.opening.model
-        told = await self._spending.model(
+        told = await self._spending.beside(
             subject,
-            (model,),
+            model,
             self._request(effect),
             lambda request: self._summarized(effect, request),
             lambda event: event.usage,

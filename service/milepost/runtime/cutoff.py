@@ -21,16 +21,16 @@ from milepost.core.events import (
     ToolCallScreened,
     ToolResultCompressed,
 )
-from milepost.core.usage import UNKNOWN, Usage
+from milepost.core.usage import Usage
 from milepost.runtime.settle import Call
 
 _WHY = "it was cancelled from within"
 
 
-def cut_off(effect: Call, usage: Usage = UNKNOWN) -> Event:
+def cut_off(effect: Call, usage: Usage) -> Event:
     """Return the event that ends the call: a message may be tried again, a result stays whole.
 
-    `usage` is what it took of models.
+    `usage` is what a message took. What was asked of models beside it has an event of its own.
     """
     match effect:
         case ScreenInput():
@@ -38,7 +38,7 @@ def cut_off(effect: Call, usage: Usage = UNKNOWN) -> Event:
         case SummarizeHistory(asked):
             failure = Failure("provider_error", _WHY)
             return MemoryTrimmed(
-                asked.id, asked.first, asked.last, asked.messages, asked.model, failure, usage
+                asked.id, asked.first, asked.last, asked.messages, asked.model, failure
             )
         case ScreenCall(call):
             return ToolCallScreened(call.id, blocked=_WHY)
@@ -53,5 +53,5 @@ def cut_off(effect: Call, usage: Usage = UNKNOWN) -> Event:
             return ToolCallChecked(call.id, "unknown")
         case CompressResult(call, content, opening):
             return ToolResultCompressed(
-                call.id, content, opening.chars, opening.model, usage, fallback=_WHY
+                call.id, content, opening.chars, opening.model, Usage(), fallback=_WHY
             )

@@ -23,6 +23,7 @@ from milepost.core.events import (
     RunExpired,
     RunFailed,
     RunIncomplete,
+    SideCallAborted,
     Terminal,
     ToolCallFailed,
     ToolCallScreened,
@@ -281,6 +282,8 @@ class Journal:
                 return model, usage
             case MemorySummarized(usage=usage) | MemoryTrimmed(usage=usage) if usage != Usage():
                 return event.model or self.agent.model, usage
+            case SideCallAborted(model=model, usage=usage):
+                return model, usage
             case ToolCallScreened(usage=usage) if usage != Usage():
                 assert self.agent.guardrails is not None, "only guardrails screen calls"
                 assert self.agent.guardrails.coherence is not None, "only a model takes anything"

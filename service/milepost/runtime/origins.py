@@ -49,6 +49,7 @@ from milepost.core.events import (
     RunStarted,
     RunWaiting,
     SessionLoaded,
+    SideCallAborted,
     SteerApplied,
     SteerReceived,
     StepCompleted,
@@ -139,6 +140,7 @@ def origin_of(event: Event, state: State) -> Origin:
             | MessageCompleted()
             | ReasoningCompleted()
             | ModelFellBack()
+            | SideCallAborted()
             | CacheHit()
             | ToolCallRequested()
             | ToolCallCompleted()

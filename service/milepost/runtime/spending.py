@@ -1,5 +1,6 @@
 """What one run takes of its tenant's budgets, under one claim: reserved first, settled after."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -14,6 +15,7 @@ from milepost.core.events import (
     Failure,
     MessageAborted,
     MessageCompleted,
+    SideCallAborted,
     ToolCallFailed,
 )
 from milepost.core.model import ModelRequest
@@ -43,6 +45,7 @@ class Spending:
         self._payer = payer
         self._means = means
         self._warnings: list[BudgetWarning] = []
+        self._cut_off: list[SideCallAborted] = []
         self._has_exceeded = False
 
     async def message(
@@ -56,7 +59,7 @@ class Spending:
         if agent.provider == direct.NAME:
             return await ask(request)  # Which is no model.
         models = (agent.model, *agent.fallbacks)
-        told = await self.model(message_id, models, request, ask, _used, asked)
+        told = await self._model(message_id, models, request, ask, _used, asked)
         match told:
             case Refused(event, why):
                 aborted = MessageAborted(message_id, why, Failure(EXCEEDED, why))
@@ -85,21 +88,42 @@ class Spending:
                 )
                 return [*events, *self.warnings()]
 
-    async def model(
+    async def beside(
+        self,
+        subject: str,
+        model: str,
+        request: ModelRequest,
+        ask: Ask[T],
+        used: Callable[[T], Usage],
+    ) -> T | Refused | Failure:
+        """Return what a call beside the conversation comes to, or why it is not made.
+
+        It is known as `subject` within the run, `model` is a `provider/model`, and `used` reads
+        what it took. What it warns of is kept, and so is what it has asked where it is cut off.
+        """
+        asked = Asked()
+        try:
+            return await self._model(subject, (model,), request, ask, used, asked)
+        except asyncio.CancelledError:
+            if asked.unknown_calls:
+                usage = Usage(unknown_calls=asked.unknown_calls)
+                self._cut_off.append(SideCallAborted(subject, model, usage))
+            raise
+
+    def cut_off(self) -> list[SideCallAborted]:
+        """Return the calls beside the conversation that were cut off: each once."""
+        cut_off, self._cut_off = self._cut_off, []
+        return cut_off
+
+    async def _model(
         self,
         subject: str,
         models: Sequence[str],
         request: ModelRequest,
         ask: Ask[T],
         used: Callable[[T], Usage],
-        asked: Asked | None = None,
+        asked: Asked,
     ) -> T | Refused | Failure:
-        """Return what the call comes to, or why it is not made. What it warns of is kept.
-
-        It is known as `subject` within the run; `models` are those that may answer it, each
-        `provider/model`, and `used` reads what it took. `asked` is told meanwhile how far it is.
-        """
-        asked = asked or Asked()
         with following(asked):
             return await self._afforded(subject, models, request, ask, used, asked)
 

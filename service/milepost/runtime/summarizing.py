@@ -35,9 +35,9 @@ async def summarized(
         messages=asking(messages),
         tokens_max=TOKENS_MAX,
     )
-    told = await spending.model(
+    told = await spending.beside(
         f"{opening.id}/summary",
-        (opening.model,),
+        opening.model,
         request,
         lambda granted: _told(opening, granted, means),
         lambda event: event.usage,

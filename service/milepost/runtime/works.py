@@ -9,7 +9,7 @@ from milepost.core.events import ChildRunStarted, Event, StoppedWork, ToolCallFa
 from milepost.core.open_call import CallStatus
 from milepost.core.repetition import may_repeat
 from milepost.core.state import State
-from milepost.core.usage import UNKNOWN
+from milepost.core.usage import Usage
 from milepost.runtime.acts import Acts
 from milepost.runtime.announcements import Announcements
 from milepost.runtime.cutoff import cut_off
@@ -86,9 +86,10 @@ class Works:
         for work in [work for work in self._works if work.done()]:
             effect = self._works.pop(work)
             if work.cancelled():
-                usage = UNKNOWN
+                usage = Usage()
                 if isinstance(effect, CallModel):
                     usage = self._acts.cut_off(effect.message_id)
+                happened += self.cut_off_beside()
                 happened += self._journal.stamp(cut_off(effect, usage))
             elif error := work.exception():
                 self.broken = self.broken or error
@@ -106,7 +107,11 @@ class Works:
         told = await self.announced()
         for work in [work for work in self._works if work.cancelled()]:
             del self._works[work]  # It was stopped by this, maybe only just now: it has not failed.
-        return [*told, *self.collect()]
+        return [*told, *self.collect(), *self.cut_off_beside()]
+
+    def cut_off_beside(self) -> list[Stamped]:
+        """Take what models were asked beside the conversation by what has been stopped."""
+        return self._journal.stamp(*self._acts.cut_off_beside())
 
     async def stop(self) -> list[LetGo]:
         """Cancel what is in hand. What will not be cancelled is let go of, too: the run goes on."""
@@ -128,7 +133,7 @@ class Works:
 
         By that a child may be over whose call was in hand still.
         """
-        happened = await self.announced()
+        happened = [*(await self.announced()), *self.cut_off_beside()]
         for each in let_go:
             if (brought := self._brought(each, state)) is None:
                 brought = self._journal.stamp(*await self._acts.left_behind(each.effect))

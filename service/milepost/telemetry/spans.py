@@ -45,6 +45,7 @@ from milepost.core.events import (
     RunRetrying,
     RunStarted,
     RunWaiting,
+    SideCallAborted,
     StepStarted,
     Terminal,
     ToolCallRequested,
@@ -203,7 +204,13 @@ class SpanFold:
         self,
         _: int,
         __: int,
-        event: MessageCompleted | ToolResultCompressed | MemorySummarized | MemoryTrimmed,
+        event: (
+            MessageCompleted
+            | ToolResultCompressed
+            | MemorySummarized
+            | MemoryTrimmed
+            | SideCallAborted
+        ),
     ) -> None:
         self._usage += event.usage
 
@@ -421,4 +428,5 @@ class SpanFold:
         MemorySummarizing: _begin_history,
         MemorySummarized: _count,
         MemoryTrimmed: _count,
+        SideCallAborted: _count,
     }

@@ -84,6 +84,7 @@ from milepost.core.events.steps import (
     ModelFellBack,
     ModelRetried,
     ReasoningCompleted,
+    SideCallAborted,
     StepCompleted,
     StepStarted,
     StructuredRetried,
@@ -145,6 +146,7 @@ __all__ = [
     "RunStarted",
     "RunWaiting",
     "SessionLoaded",
+    "SideCallAborted",
     "SteerApplied",
     "SteerReceived",
     "StepCompleted",
@@ -199,6 +201,7 @@ Event = (
     | ReasoningCompleted
     | ModelRetried
     | ModelFellBack
+    | SideCallAborted
     | StructuredRetried
     | LoopDetected
     | BudgetWarning

@@ -99,6 +99,19 @@ class ModelFellBack:
 
 
 @dataclass(frozen=True, slots=True)
+class SideCallAborted:
+    """A model that was asked beside the conversation was cut off with its run, or handed back.
+
+    `subject` is what it was asked about, and what for: `call_1_0/coherence`.
+    """
+
+    type: ClassVar = "side_call.aborted"
+    subject: str
+    model: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class StructuredRetried:
     """The answer did not fit the schema; the model is told `notice` and asked once more."""
 

@@ -49,6 +49,7 @@ from milepost.core.events import (
     RunStarted,
     RunWaiting,
     SessionLoaded,
+    SideCallAborted,
     SteerApplied,
     SteerReceived,
     StepCompleted,
@@ -137,6 +138,8 @@ def evolve(state: State, event: Event) -> State:  # noqa: C901, PLR0911, PLR0912
             return said.screen(state, event)
         case MessageAborted():
             return steps.abort(state, event)
+        case SideCallAborted():
+            return replace(state, usage=state.usage + event.usage)
         case StructuredRetried():
             return steps.correct(state, event)
         case LoopDetected():
