@@ -18,11 +18,15 @@ from milepost.core.effects import (
     End,
     Park,
     Record,
+    SummarizeHistory,
 )
 from milepost.core.events import (
     ApprovalDecided,
+    ChildRunStarted,
     Event,
     Failure,
+    MemorySummarizing,
+    MemoryTrimmed,
     MessageAborted,
     MessageStarted,
     ModelRetried,
@@ -35,8 +39,10 @@ from milepost.core.events import (
     RunIncomplete,
     RunRetried,
     RunWaiting,
+    SessionLoaded,
     StepCompleted,
     StepStarted,
+    Stretch,
     ToolCallCompleted,
     ToolCallDenied,
     ToolCallFailed,
@@ -109,6 +115,26 @@ def test_a_reply_that_was_cut_off_leaves_the_run_incomplete(
     assert decided(calling(reply)) == [
         End(RunIncomplete(reason, Output("Refun"), USED), (StepCompleted(1),))
     ]
+
+
+STRETCH = Stretch("sum_1", "1.0", "2.1", 4)
+FALLING = SessionLoaded(3, 2, kept_from="3.0", trimmed=STRETCH)
+TOLD = MemorySummarizing("sum_1", "1.0", "2.1", 4, "scribe/small")
+
+
+def test_what_falls_out_of_sight_is_written_down_before_a_model_is_called() -> None:
+    log = begun(FALLING)
+    trimmed = MemoryTrimmed("sum_1", "1.0", "2.1", 4)
+
+    assert decided(log) == [Record((trimmed,))]
+    assert decided([*log, trimmed]) == [CallModel("msg_1", (StepStarted(1),))]
+
+
+def test_what_falls_out_of_sight_is_told_by_the_model_that_is_named_and_waited_for() -> None:
+    rules = replace(allowing(), summarizer="scribe/small")
+
+    assert decided(begun(FALLING), rules) == [SummarizeHistory(TOLD)]
+    assert decided(begun(FALLING, TOLD), rules) == []
 
 
 def test_a_message_that_its_worker_lost_is_aborted_before_the_next_begins() -> None:
@@ -220,6 +246,13 @@ def test_a_lost_attempt_is_no_failure() -> None:
     assert decided([*log, aborted]) == [CallModel("msg_3", ())]
 
 
+def test_the_last_step_may_be_gone_on_with() -> None:
+    log = calling(CRASHED, MessageAborted("msg_1", "its worker died", usage=UNKNOWN))
+    rules = replace(allowing(), limits=Limits(max_steps=1))
+
+    assert decided(log, rules) == [CallModel("msg_2", ())]
+
+
 # --- Calls ---
 
 
@@ -289,6 +322,23 @@ def test_a_run_waits_only_when_no_other_call_can_go_on() -> None:
     assert decided([*log, ToolCallCompleted("call_1_1", "ok", 1)], asking()) == [
         Park("approval", ("apr_0",))
     ]
+
+
+def test_a_run_says_for_whom_it_waits_and_names_each_once() -> None:
+    below = ChildRunStarted("call_1_0", "run_2", "clerk")
+    handed_over = running(1)
+    by_client = replace(requested(1), kind="client")
+    child: list[Event] = [requested(0), running(0), below]
+
+    [for_child] = decided(calling(replied(), *child))
+    [for_client] = decided(calling(replied(), *child, by_client, handed_over))
+    [for_people] = decided(
+        calling(replied(), *child, by_client, handed_over, requested(2), asked(2)), asking()
+    )
+
+    assert for_child == Park("child_run", ("run_2",))
+    assert for_client == Park("client_tool", ("call_1_1", "run_2"))
+    assert for_people == Park("approval", ("apr_2", "call_1_1", "run_2"))
 
 
 def test_an_approved_call_is_run_once_more_judged() -> None:

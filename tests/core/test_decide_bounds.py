@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from milepost.core.admission import UNKNOWN_OUTCOME
 from milepost.core.agents import Limits, LoopDetection
 from milepost.core.decide import ROUTED, SKIPPED, UNAFFORDABLE, decide
 from milepost.core.effects import CallModel, CallTool, Effect, End, Record, ScreenCall, ScreenInput
 from milepost.core.events import (
+    ApprovalWithdrawn,
     BudgetExceeded,
     BudgetWarning,
     ChildRunEnded,
@@ -86,6 +88,17 @@ def test_a_run_that_has_nearly_spent_its_tokens_says_so_and_goes_on() -> None:
 
     assert decided(log, within(max_tokens=16)) == [Record((nearly,))]
     [effect] = decided([*log, nearly], within(max_tokens=16))
+    assert isinstance(effect, CallModel)
+
+
+@pytest.mark.parametrize(
+    ("bound", "unpriced"), [({}, "local/tiny"), ({"max_cost_usd_micros": 5}, None)]
+)
+def test_a_price_is_needed_for_a_bound_on_cost_alone(
+    bound: dict[str, int], unpriced: str | None
+) -> None:
+    [effect] = decided(begun(), replace(within(**bound), unpriced=unpriced))
+
     assert isinstance(effect, CallModel)
 
 
@@ -273,6 +286,20 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_within_the_step() -> Non
     assert fold([*log, retried]).messages[-1] == Message("user", retried.notice)
 
 
+def test_each_correction_counts() -> None:
+    assert ANSWERED.answer is not None
+    rules = replace(ANSWERED, answer=replace(ANSWERED.answer, retries=5))
+    first = StructuredRetried("msg_1", 1, Failure("invalid_answer", "it is not good"), "Again.")
+    again = (MessageStarted("msg_2", "m"), replied("worse", message_id="msg_2"))
+
+    [effect] = decided(calling(replied("bad"), first, *again), rules)
+
+    assert isinstance(effect, Record)
+    [second] = effect.events
+    assert isinstance(second, StructuredRetried)
+    assert (second.message_id, second.attempt) == ("msg_2", 2)
+
+
 def test_an_answer_that_never_fits_leaves_the_run_incomplete() -> None:
     misfit = Failure("invalid_answer", "it is not good", retryable=True)
     log = calling(
@@ -315,6 +342,23 @@ def test_a_terminal_result_ends_the_run_once_what_else_has_begun_is_over() -> No
     [end] = decided([*log, replace(DONE, call_id="call_1_1", result="no")], allowing())
     assert isinstance(end, End)
     assert end.event == RunCompleted(Output("ok"), USED, "terminal")
+
+
+def test_the_end_takes_back_what_people_are_asked_and_says_what_is_not_known() -> None:
+    terminal = replace(DONE, terminal=True)
+    unknown = replace(asked(2), kind="outcome")
+    log = requesting(running(), asked(1), running(2), CRASHED, unknown, terminal, calls=3)
+
+    assert decided(log, asking()) == [
+        Record(
+            (
+                ApprovalWithdrawn("apr_1", "call_1_1"),
+                ToolCallFailed("call_1_1", SKIPPED),
+                ApprovalWithdrawn("apr_2", "call_1_2"),
+                ToolCallFailed("call_1_2", UNKNOWN_OUTCOME),
+            )
+        )
+    ]
 
 
 # --- One call after the other ---
