@@ -42,6 +42,10 @@ from milepost.core.events import (
     ToolCallDenied,
     ToolCallFailed,
     ToolCallInterrupted,
+    ToolCallScreened,
+    ToolCallScreening,
+    ToolResultCompressed,
+    ToolResultCompressing,
 )
 from milepost.core.evolve import evolve, fold
 from milepost.core.messages import Message
@@ -277,6 +281,34 @@ def test_an_edit_replaces_arguments_and_digest() -> None:
 
     assert call.call.arguments == {"order": 8}
     assert call.digest == "sha256:8"
+
+
+def test_a_call_keeps_what_its_tool_got_and_all_that_it_brought() -> None:
+    log = requesting(
+        replace(running(), arguments={"order": 8}),
+        ToolCallCompleted("call_1_0", "a long receipt", 5),
+        ToolResultCompressing("call_1_0", "openai/small", 14),
+        ToolResultCompressed("call_1_0", "short", 14, "openai/small", USED),
+    )
+
+    call = fold(log).calls["call_1_0"]
+
+    assert call.given == {"order": 8}
+    assert (call.content, call.whole, call.long) == ("short", "a long receipt", 0)
+    assert fold(log[:-2]).calls["call_1_0"].long == 14
+
+
+def test_a_call_that_the_guardrails_changed_is_one_that_nobody_has_approved() -> None:
+    looked_at = (
+        ToolCallScreening("call_1_0"),
+        ToolCallScreened("call_1_0", arguments={"order": 9}),
+    )
+
+    call = fold(requesting(asked(), approved(), *looked_at)).calls["call_1_0"]
+
+    assert (call.status, call.screened) == (CallStatus.REQUESTED, True)
+    assert call.call.arguments == {"order": 9}
+    assert (call.digest, call.approved_by, call.comment) == (None, None, None)
 
 
 def test_a_denied_call_is_remembered_by_its_digest() -> None:
