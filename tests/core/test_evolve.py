@@ -311,6 +311,23 @@ def test_a_call_that_the_guardrails_changed_is_one_that_nobody_has_approved() ->
     assert (call.digest, call.approved_by, call.comment) == (None, None, None)
 
 
+def test_what_a_tool_says_of_a_lost_call_decides_whether_it_is_made_again() -> None:
+    lost = (running(), CRASHED, ToolCallInterrupted("call_1_0", "check"))
+    absent, unknown = (ToolCallChecked("call_1_0", found) for found in ("absent", "unknown"))
+
+    assert status(requesting(*lost)) is CallStatus.CHECKING
+    assert status(requesting(*lost, absent)) is CallStatus.REPEATABLE
+    assert status(requesting(*lost, unknown)) is CallStatus.LOST
+
+
+def test_a_result_that_ends_the_run_is_not_made_shorter() -> None:
+    done = ToolCallCompleted("call_1_0", "a long receipt", 5, terminal=True)
+
+    call = fold(requesting(running(), done)).calls["call_1_0"]
+
+    assert (call.terminal, call.long) == (True, 0)
+
+
 def test_a_denied_call_is_remembered_by_its_digest() -> None:
     state = fold(requesting(asked(), denied(), ToolCallDenied("call_1_0", "ann", "not today")))
 
