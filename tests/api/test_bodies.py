@@ -160,6 +160,38 @@ async def test_no_endpoint_takes_a_field_that_it_does_not_know(
     assert await stored(client) == before
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        b'{"a": 1, "a": 2}',
+        b'{"a": 1, "a": 1}',
+        b'{"\\u0061" : 1, "b": "", "a"\n:2}',
+        b'{"b": {"c": [{"a": {}, "a": []}]}}',
+        b'{"a\\\\": "\\":", "a\\\\": 1}',
+    ],
+)
+async def test_no_endpoint_takes_an_object_that_says_a_field_twice(
+    client: httpx2.AsyncClient, things: dict[str, str], twice: bytes
+) -> None:
+    """Readers differ in which they take: whoever checked the body may have read the other."""
+    before = await stored(client)
+
+    for endpoint in TAKE_BODIES:
+        answer = await send(client, endpoint, things, twice)
+        assert (str(endpoint), *refusal(answer)) == (str(endpoint), 400, "malformed_json")
+        assert "twice" in answer.json()["detail"]
+
+    assert await stored(client) == before
+
+
+async def test_text_that_looks_like_json_may_say_a_field_twice(client: httpx2.AsyncClient) -> None:
+    text = '{"a": 1, "a" : 2}'
+
+    session = await made(client, "/v1/sessions", {"title": text, "metadata": {"a": text}})
+
+    assert session["title"] == text
+
+
 async def test_no_endpoint_takes_another_type_than_an_object(
     client: httpx2.AsyncClient, things: dict[str, str]
 ) -> None:
