@@ -134,6 +134,41 @@ async def test_a_header_that_is_a_list_may_stand_in_several_lines(
     assert answer.status_code == 200
 
 
+async def test_a_version_is_meant_in_whichever_line_it_stands(client: httpx2.AsyncClient) -> None:
+    session = (await client.post("/v1/sessions", json={"title": "Sums"})).json()
+    path, change = f"/v1/sessions/{session['id']}", {"title": "More sums"}
+
+    lines = [("if-match", '"7"'), ("if-match", '"1"')]
+    timely = await client.patch(path, json=change, headers=lines)
+    late = await client.patch(path, json=change, headers=lines)
+
+    assert (timely.status_code, timely.json()["version"]) == (200, 2)
+    assert refusal(late) == (412, "precondition_failed")
+    assert 'If-Match says "7", "1"' in late.json()["detail"]
+
+
+async def test_a_preference_counts_in_whichever_line_it_stands(client: httpx2.AsyncClient) -> None:
+    """RFC 7240, section 2, has this very example."""
+    answer = await client.post(
+        "/v1/runs",
+        json={"agent": "demo", "input": "hello"},
+        headers=[("prefer", "respond-async"), ("prefer", "wait=100")],
+    )
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+
+
+async def test_a_body_is_refused_in_whichever_line_its_encoding_stands(
+    client: httpx2.AsyncClient,
+) -> None:
+    lines = [("content-type", JSON), ("content-encoding", "identity"), ("content-encoding", "br")]
+
+    answer = await client.post("/v1/sessions", content="{}", headers=lines)
+
+    assert refusal(answer) == (415, "unsupported_media_type")
+    assert "'br'" in answer.json()["detail"]
+
+
 async def test_a_method_that_is_not_served_says_which_are(client: httpx2.AsyncClient) -> None:
     answer = await client.delete("/v1/agents")
 

@@ -133,12 +133,12 @@ def require_media(request: Request, *taken: str) -> str:
             f"the body must be {' or '.join(taken)}, not {media or 'unnamed'!r}",
             code="unsupported_media_type",
         )
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in {"", "identity"}:
-        raise InvalidError(
-            f"the body must be sent as it is, not in the encoding {coding!r}",
-            code="unsupported_media_type",
-        )
+    for coding in ",".join(request.headers.getlist("content-encoding")).split(","):
+        if coding.strip().lower() not in {"", "identity"}:
+            raise InvalidError(
+                f"the body must be sent as it is, not in the encoding {coding.strip()!r}",
+                code="unsupported_media_type",
+            )
     return media
 
 
