@@ -289,6 +289,34 @@ async def test_a_charset_beside_the_content_type_is_fine(client: httpx2.AsyncCli
     assert answer.status_code == 201
 
 
+@pytest.mark.parametrize("charset", ["utf-16", '"ISO-8859-1"', "windows-1252; x=y", "utf"])
+async def test_a_body_in_another_charset_is_not_read_as_if_it_were_in_ours(
+    client: httpx2.AsyncClient, charset: str
+) -> None:
+    for path, media in (
+        ("/v1/sessions", "application/json"),
+        ("/v1/batches", "application/x-ndjson"),
+    ):
+        answer = await client.post(
+            path, content="{}", headers={"content-type": f"{media}; Charset={charset}"}
+        )
+        assert refusal(answer) == (415, "unsupported_media_type")
+        assert "UTF-8" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("charset", ["UTF-8", '"utf-8"', "utf8", "us-ascii"])
+async def test_a_charset_that_utf_8_is_or_holds_is_fine(
+    client: httpx2.AsyncClient, charset: str
+) -> None:
+    answer = await client.post(
+        "/v1/sessions",
+        content="{}",
+        headers={"content-type": f"application/json;q=1 ; charset={charset}"},
+    )
+
+    assert answer.status_code == 201
+
+
 async def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing(
     service: Service, client: httpx2.AsyncClient
 ) -> None:

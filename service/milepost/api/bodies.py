@@ -25,6 +25,9 @@ FIELD_ERRORS_MAX = 100
 DIGITS_MAX = 20
 
 _MANY_DIGITS = re.compile(rb"[0-9]{19}")
+_CHARSET = re.compile(r';\s*charset="?([^\s";]*)', re.IGNORECASE)
+# Names of it, and of what is UTF-8 as well.
+_UTF_8 = frozenset({"utf-8", "utf8", "us-ascii"})
 # Behind each field's name, and in texts that look like it.
 _NAME_END = re.compile(rb'"[ \t\n\r]*:')
 
@@ -126,12 +129,18 @@ async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
 
 
 def require_media(request: Request, *taken: str) -> str:
-    """Return what the body is said to be, which must be one of these, and as it is."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    """Return what the body is said to be, which must be one of these, in UTF-8, and as it is."""
+    media, _, parameters = request.headers.get("content-type", "").partition(";")
+    media = media.strip().lower()
     if media not in taken:
         raise InvalidError(
             f"the body must be {' or '.join(taken)}, not {media or 'unnamed'!r}",
             code="unsupported_media_type",
+        )
+    charset = _CHARSET.search(f";{parameters}")
+    if charset is not None and charset[1].lower() not in _UTF_8:
+        raise InvalidError(
+            f"the body must be in UTF-8, not in {charset[1]!r}", code="unsupported_media_type"
         )
     for coding in ",".join(request.headers.getlist("content-encoding")).split(","):
         if coding.strip().lower() not in {"", "identity"}:
