@@ -128,6 +128,27 @@ async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
     return parse(kind, loads(raw)), raw
 
 
+def has_body(request: Request) -> bool:
+    """Say whether a body follows (RFC 9112, section 6.3), though there may be nothing in it."""
+    declared = request.headers.get("content-length", "0")
+    return declared != "0" or "transfer-encoding" in request.headers
+
+
+async def require_none(request: Request, *, within_s: float = BODY_S_MAX) -> None:
+    """Raise `InvalidError` for a body where none is taken: whatever it asks for would be ignored.
+
+    What is chunked may still be empty, and is no body then.
+    """
+    if not has_body(request):
+        return
+    try:
+        await read_bytes(request, 0, within_s=within_s)
+    except InvalidError as error:
+        raise InvalidError(
+            f"{request.method} {request.url.path} takes no body; send none", code="unexpected_body"
+        ) from error
+
+
 def require_media(request: Request, *taken: str) -> str:
     """Return what the body is said to be, which must be one of these, in UTF-8, and as it is."""
     media, _, parameters = request.headers.get("content-type", "").partition(";")
