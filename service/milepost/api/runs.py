@@ -131,7 +131,7 @@ class Runs:
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),
         )
-        stretch = page(request)
+        stretch = page(request, of="run")
         found = await self._ports.store.read(runs.search(principal.tenant, wanted, stretch))
         return listed(found, stretch, show_run, lambda row: row.id)
 

@@ -46,7 +46,7 @@ class SessionMemory:
         """List what fell out of sight and what is told of it, the newest first."""
         allow(request, "limit", "after", "order")
         tenant, session_id = await self._session(request, "runs:read")
-        stretch = page(request)
+        stretch = page(request, of="sum")
         found = await self._ports.store.read(summaries.search(tenant, session_id, stretch))
         return listed(found, stretch, show_summary, lambda row: row.id)
 
