@@ -10,7 +10,8 @@ from milepost.core.errors import ConflictError
 from milepost.store.runs import StaleError
 from milepost.store.versions import Versioned
 
-TRIES = 5
+# A try that fails is a rival's that was made: so many changes at once are made one after the other.
+TRIES = 50
 
 _ANY = "*"
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
