@@ -216,11 +216,18 @@ def _refuse_unclear(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """Raise `InvalidError` for a request that says twice what can be meant once, or not for whom.
 
     The latter is no request of HTTP/1.1 (RFC 9112, section 3.2); before that there were no hosts.
+    Nor is a body read that was packed on its way (section 6.1): chunks are all that is undone.
     """
     if len(headers) < len(scope["headers"]):
         _refuse_repeated(scope["headers"])
     if b"host" not in headers and scope["http_version"] == "1.1":
         raise InvalidError("the request has no host header; send one", code="malformed_http")
+    if b"transfer-encoding" in headers:
+        sent = [value for name, value in scope["headers"] if name == b"transfer-encoding"]
+        codings = b", ".join(sent).decode("latin-1").strip()
+        if codings.lower() != "chunked":
+            told = f"the body came as {codings!r}; send it as it is, or chunked"
+            raise InvalidError(told, code="malformed_http")
 
 
 def _refuse_repeated(sent: Iterable[tuple[bytes, bytes]]) -> None:
