@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from milepost.api.bodies import BODY_BYTES_MAX, Body, parse, read_body, read_bytes
+from milepost.api.bodies import BODY_BYTES_MAX, Body, parse, read_body, read_bytes, require_none
 from milepost.api.problems import BodyError
 from milepost.api.session_exports import IMPORT_BYTES_MAX
 from milepost.core.errors import InvalidError
@@ -70,6 +70,58 @@ async def send(
 ) -> httpx2.Response:
     path = endpoint.path_to(things)
     return await client.request(endpoint.method, path, content=content, headers=JSON)
+
+
+async def test_what_takes_no_body_says_so_and_does_nothing(
+    client: httpx2.AsyncClient, things: dict[str, str]
+) -> None:
+    """Whoever names what to delete in a body would else have more deleted than that."""
+    take_none = [endpoint for endpoint in SURFACE if endpoint.method in {"GET", "DELETE"}]
+    take_none.append(Endpoint("PUT", "/v1/sessions/{session_id}/messages/{place}/pin", ()))
+    before = await stored(client)
+
+    for endpoint in take_none:
+        answer = await send(client, endpoint, things, b'{"agent": "demo"}')
+        assert (str(endpoint), *refusal(answer)) == (str(endpoint), 400, "unexpected_body")
+
+    assert await stored(client) == before
+
+
+async def test_a_body_of_unknown_length_is_one_only_if_anything_comes(
+    client: httpx2.AsyncClient,
+) -> None:
+    """What passes a gateway may be chunked though there is nothing in it."""
+
+    async def parts(*content: bytes) -> AsyncIterator[bytes]:
+        for part in content:
+            yield part
+
+    empty = await client.request("DELETE", "/v1/cache", content=parts())
+    full = await client.request("DELETE", "/v1/cache", content=parts(b"{", b"}"))
+
+    assert empty.status_code == 200
+    assert refusal(full) == (400, "unexpected_body")
+
+
+async def test_a_body_where_no_method_takes_one_is_the_lesser_mistake(
+    client: httpx2.AsyncClient,
+) -> None:
+    for path, fault in (("/v1/keys", "method_not_allowed"), ("/v1/nothing", "not_found")):
+        answer = await client.request("DELETE", path, content=b"{}", headers=JSON)
+        assert refusal(answer)[1] == fault
+
+
+async def test_a_body_that_is_not_wanted_is_not_waited_for() -> None:
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing comes")
+
+    headers = [(b"transfer-encoding", b"chunked")]
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": headers}, receive)
+    with pytest.raises(InvalidError) as refused:
+        await require_none(request, within_s=0.01)
+
+    assert refused.value.code == "unexpected_body"
 
 
 async def test_who_forgets_the_body_is_told_so(client: httpx2.AsyncClient) -> None:
@@ -158,6 +210,38 @@ async def test_no_endpoint_takes_a_field_that_it_does_not_know(
         assert answer.json()["error"]["param"] == "/surprise~0~1"
 
     assert await stored(client) == before
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        b'{"a": 1, "a": 2}',
+        b'{"a": 1, "a": 1}',
+        b'{"\\u0061" : 1, "b": "", "a"\n:2}',
+        b'{"b": {"c": [{"a": {}, "a": []}]}}',
+        b'{"a\\\\": "\\":", "a\\\\": 1}',
+    ],
+)
+async def test_no_endpoint_takes_an_object_that_says_a_field_twice(
+    client: httpx2.AsyncClient, things: dict[str, str], twice: bytes
+) -> None:
+    """Readers differ in which they take: whoever checked the body may have read the other."""
+    before = await stored(client)
+
+    for endpoint in TAKE_BODIES:
+        answer = await send(client, endpoint, things, twice)
+        assert (str(endpoint), *refusal(answer)) == (str(endpoint), 400, "malformed_json")
+        assert "twice" in answer.json()["detail"]
+
+    assert await stored(client) == before
+
+
+async def test_text_that_looks_like_json_may_say_a_field_twice(client: httpx2.AsyncClient) -> None:
+    text = '{"a": 1, "a" : 2}'
+
+    session = await made(client, "/v1/sessions", {"title": text, "metadata": {"a": text}})
+
+    assert session["title"] == text
 
 
 async def test_no_endpoint_takes_another_type_than_an_object(
@@ -252,6 +336,34 @@ async def test_a_charset_beside_the_content_type_is_fine(client: httpx2.AsyncCli
         "/v1/agents",
         content=json.dumps(an_agent()),
         headers={"content-type": "Application/JSON; charset=utf-8"},
+    )
+
+    assert answer.status_code == 201
+
+
+@pytest.mark.parametrize("charset", ["utf-16", '"ISO-8859-1"', "windows-1252; x=y", "utf"])
+async def test_a_body_in_another_charset_is_not_read_as_if_it_were_in_ours(
+    client: httpx2.AsyncClient, charset: str
+) -> None:
+    for path, media in (
+        ("/v1/sessions", "application/json"),
+        ("/v1/batches", "application/x-ndjson"),
+    ):
+        answer = await client.post(
+            path, content="{}", headers={"content-type": f"{media}; Charset={charset}"}
+        )
+        assert refusal(answer) == (415, "unsupported_media_type")
+        assert "UTF-8" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("charset", ["UTF-8", '"utf-8"', "utf8", "us-ascii"])
+async def test_a_charset_that_utf_8_is_or_holds_is_fine(
+    client: httpx2.AsyncClient, charset: str
+) -> None:
+    answer = await client.post(
+        "/v1/sessions",
+        content="{}",
+        headers={"content-type": f"application/json;q=1 ; charset={charset}"},
     )
 
     assert answer.status_code == 201

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from milepost.api.bounded_http import HEAD_BYTES_MAX, BoundedHttp
@@ -23,12 +25,22 @@ class Hasty(BoundedHttp):
     head_s_max = 0.05
 
 
+HELLO = Response("hello")
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the request's method, its query, its `x-sent` and its body."""
+    request = Request(scope, receive)
+    told = f"{request.method} {request.url.query} {request.headers.get('x-sent')} "
+    await Response(told.encode() + await request.body())(scope, receive, send)
+
+
 @asynccontextmanager
 async def connected(
-    protocol: type[BoundedHttp],
+    protocol: type[BoundedHttp], app: ASGIApp = HELLO
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Serve an application that says hello; return a connection to it."""
-    config = uvicorn.Config(Response("hello"), lifespan="off", log_config=None)
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
     config.load()
     loop, state = asyncio.get_running_loop(), ServerState()
     made: Callable[[], BoundedHttp] = lambda: protocol(config, state, {})  # noqa: E731
@@ -42,8 +54,9 @@ async def connected(
 
 async def answered(reader: asyncio.StreamReader) -> bytes:
     """Return one answer's body."""
-    await reader.readuntil(b"\r\n\r\n")
-    return await reader.readexactly(len("hello"))
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    return await reader.readexactly(int(head.partition(b"content-length: ")[2].split()[0]))
 
 
 def refused(told: bytes) -> dict[str, Any]:
@@ -114,3 +127,53 @@ async def test_a_second_request_has_a_time_of_its_own() -> None:
         writer.write(GET)
 
         assert await reader.read() == b""
+
+
+# What Java's client and `curl --http2` send with a first request, what browsers do, and nonsense.
+OTHER_PROTOCOLS = [
+    b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQA\r\n",
+    b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+    b"Upgrade: foo/2, bar\r\nConnection: keep-alive, Upgrade\r\n",
+]
+SIZED = b"content-length: 5\r\n\r\nwords"
+CHUNKED = b"transfer-encoding: chunked\r\n\r\n5\r\nwords\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("other", OTHER_PROTOCOLS)
+@pytest.mark.parametrize("body", [SIZED, CHUNKED])
+async def test_who_would_rather_speak_another_protocol_is_answered_in_this_one(
+    other: bytes, body: bytes
+) -> None:
+    """RFC 9110, section 7.8: what is sent is a whole request of this one, and its body a body."""
+    sent = b"POST /?n=1 HTTP/1.1\r\nhost: localhost\r\n" + other + b"x-sent: so\r\n" + body
+    async with connected(BoundedHttp, echo) as (reader, writer):
+        writer.write(sent)
+        assert await answered(reader) == b"POST n=1 so words"
+
+        writer.write(sent[:-8])
+        writer.write(sent[-8:] + GET + b"\r\n")
+        assert await answered(reader) == b"POST n=1 so words"
+        assert await answered(reader) == b"GET  None "
+
+
+async def test_however_many_ask_for_another_protocol_at_once_are_answered() -> None:
+    many = 400
+    async with connected(BoundedHttp) as (reader, writer):
+        writer.write((GET + OTHER_PROTOCOLS[2] + b"\r\n") * many)
+        for _ in range(many):
+            assert await answered(reader) == b"hello"
+
+
+async def test_a_head_that_asks_for_another_protocol_has_the_same_bound() -> None:
+    async with connected(BoundedHttp) as (reader, writer):
+        writer.write(GET + OTHER_PROTOCOLS[2] + b"x-large: " + b"a" * HEAD_BYTES_MAX)
+        told = await reader.read()
+
+    assert "its line and headers have more than 65536 bytes" in refused(told)["detail"]
+
+
+async def test_a_tunnel_is_dug_for_nobody() -> None:
+    async with connected(BoundedHttp, echo) as (reader, writer):
+        writer.write(b"CONNECT elsewhere:443 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+
+        assert refused(await reader.read())

@@ -37,6 +37,17 @@ async def behind_the_edge(
         yield client
 
 
+async def sent(service: Service, request: str) -> bytes:
+    """Return what the service answers to these bytes, before it hangs up."""
+    port = service.server.servers[0].sockets[0].getsockname()[1]
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request.encode())
+        told = await reader.read()
+        writer.close()
+    return told
+
+
 async def test_a_request_is_named_and_its_name_is_echoed(client: httpx2.AsyncClient) -> None:
     ours = await client.get("/v1/runs")
     theirs = await client.get("/v1/runs", headers={"x-request-id": "abc-1"})
@@ -109,21 +120,44 @@ async def test_two_hosts_are_refused_before_either_is_believed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "status"), [(b"GET /healthz HTTP/1.1", b"400"), (b"GET /healthz HTTP/1.0", b"200")]
+    ("line", "status"), [("GET /healthz HTTP/1.1", b"400"), ("GET /healthz HTTP/1.0", b"200")]
 )
 async def test_who_speaks_http_1_1_says_whom_they_mean(
-    service: Service, line: bytes, status: bytes
+    service: Service, line: str, status: bytes
 ) -> None:
     """RFC 9112, section 3.2: without a host it is no request. Before 1.1 there was none."""
-    port = service.server.servers[0].sockets[0].getsockname()[1]
-    async with asyncio.timeout(TIMEOUT_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(line + b"\r\nconnection: close\r\n\r\n")
-        told = await reader.read()
-        writer.close()
+    told = await sent(service, f"{line}\r\nconnection: close\r\n\r\n")
 
     assert told.split()[1] == status
     assert (b'"code":"malformed_http"' in told) == (status == b"400")
+
+
+@pytest.mark.parametrize(
+    "codings", [["gzip, chunked"], ["gzip", "chunked"], ["identity, Chunked"], ["chunked;q=1"]]
+)
+async def test_a_body_that_was_packed_on_its_way_is_not_taken_as_it_is(
+    service: Service, codings: list[str]
+) -> None:
+    """RFC 9112, section 6.1: it would be read as other bytes than were sent."""
+    lines = "".join(f"transfer-encoding: {coding}\r\n" for coding in codings)
+    told = await sent(
+        service,
+        f"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\n"
+        f"connection: close\r\n{lines}\r\n2\r\n{{}}\r\n0\r\n\r\n",
+    )
+
+    assert told.split()[1] == b"400"
+    assert b'"code":"malformed_http"' in told
+
+
+async def test_a_body_in_chunks_is_taken_however_that_is_spelt(service: Service) -> None:
+    told = await sent(
+        service,
+        f"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\n"
+        "connection: close\r\ntransfer-encoding: Chunked \r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    )
+
+    assert told.split()[1] == b"201"
 
 
 async def test_a_header_that_is_a_list_may_stand_in_several_lines(
@@ -132,6 +166,41 @@ async def test_a_header_that_is_a_list_may_stand_in_several_lines(
     answer = await client.get("/v1/runs", headers=[("accept", JSON), ("accept", "text/html")])
 
     assert answer.status_code == 200
+
+
+async def test_a_version_is_meant_in_whichever_line_it_stands(client: httpx2.AsyncClient) -> None:
+    session = (await client.post("/v1/sessions", json={"title": "Sums"})).json()
+    path, change = f"/v1/sessions/{session['id']}", {"title": "More sums"}
+
+    lines = [("if-match", '"7"'), ("if-match", '"1"')]
+    timely = await client.patch(path, json=change, headers=lines)
+    late = await client.patch(path, json=change, headers=lines)
+
+    assert (timely.status_code, timely.json()["version"]) == (200, 2)
+    assert refusal(late) == (412, "precondition_failed")
+    assert 'If-Match says "7", "1"' in late.json()["detail"]
+
+
+async def test_a_preference_counts_in_whichever_line_it_stands(client: httpx2.AsyncClient) -> None:
+    """RFC 7240, section 2, has this very example."""
+    answer = await client.post(
+        "/v1/runs",
+        json={"agent": "demo", "input": "hello"},
+        headers=[("prefer", "respond-async"), ("prefer", "wait=100")],
+    )
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+
+
+async def test_a_body_is_refused_in_whichever_line_its_encoding_stands(
+    client: httpx2.AsyncClient,
+) -> None:
+    lines = [("content-type", JSON), ("content-encoding", "identity"), ("content-encoding", "br")]
+
+    answer = await client.post("/v1/sessions", content="{}", headers=lines)
+
+    assert refusal(answer) == (415, "unsupported_media_type")
+    assert "'br'" in answer.json()["detail"]
 
 
 async def test_a_method_that_is_not_served_says_which_are(client: httpx2.AsyncClient) -> None:

@@ -1,7 +1,10 @@
 """Query strings: pages, filters, and what is refused about them."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import orjson
 import pytest
 from hypothesis import given
@@ -25,6 +28,9 @@ from milepost.api.paging import (
 )
 from milepost.core.errors import InvalidError
 from milepost.store.records import Page
+from tests.api.making import refusal
+from tests.api.surface import stocked
+from tests.contract import CONTRACT
 
 
 def asking(query: str) -> Request:
@@ -60,6 +66,35 @@ def test_a_page_that_cannot_be_is_refused(query: str, code: str) -> None:
         page(asking(query))
 
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("after", ["agt_1", "run_", "run", "run_1.1", "arun_1", "run_" + "1" * 61])
+def test_a_cursor_of_another_list_is_refused(after: str) -> None:
+    """Beyond all ids of this one, it would be its end: a client would believe that it has all."""
+    with pytest.raises(InvalidError) as refused:
+        page(asking(f"after={after}"), of="run")
+
+    assert refused.value.code == "bad_cursor"
+    assert page(asking("after=run_1"), of="run").after == "run_1"
+
+
+def lists() -> Iterator[tuple[str, str]]:
+    """Yield the lists that are sorted by id, and what those ids begin with."""
+    for path, item in CONTRACT["paths"].items():
+        for parameter in item.get("get", {}).get("parameters", ()):
+            if parameter.get("name") == "after" and "_" in parameter["schema"].get("pattern", ""):
+                yield path, parameter["schema"]["pattern"].lstrip("^").partition("_")[0]
+
+
+async def test_every_list_takes_cursors_of_its_own_alone(client: httpx2.AsyncClient) -> None:
+    things = await stocked(client)
+
+    for path, own in lists():
+        there = re.sub(r"{(\w+)}", lambda name: things[name[1]], path)
+        taken = await client.get(f"{there}?after={own}_0")
+        refused = await client.get(f"{there}?after={'agt' if own != 'agt' else 'run'}_0")
+        assert (path, taken.status_code) == (path, 200), taken.text
+        assert (path, *refusal(refused)) == (path, 400, "bad_cursor")
 
 
 @pytest.mark.parametrize("query", ["stauts=x", "limit=1&limit=2", "metadata[a]=1", "=1", "a"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from tests.api.making import MAIL, a_waiting_run, an_agent, made
+from tests.api.making import MAIL, a_waiting_run, an_agent, made, refusal
 from tests.api.serving import Service
 
 TIMEOUT_S = 10
@@ -35,6 +35,16 @@ async def test_a_run_is_not_followed_for_a_client_that_has_hung_up(
         await asyncio.wait({asking})
 
     await until(client, lambda: hub.listeners == 0)
+
+
+async def test_a_wait_that_does_not_fit_is_refused_where_another_goes_before_it(
+    client: httpx2.AsyncClient,
+) -> None:
+    answer = await client.post(
+        "/v1/runs?wait=soon", json={"agent": "demo", "input": "hello"}, headers={"prefer": "wait=1"}
+    )
+
+    assert refusal(answer) == (400, "bad_query")
 
 
 async def until(client: httpx2.AsyncClient, holds: Callable[[], bool]) -> None:

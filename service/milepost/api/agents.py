@@ -91,7 +91,7 @@ class Agents:
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),
         )
-        stretch = page(request)
+        stretch = page(request, of="agt")
         found = await self._ports.store.read(agents.search(principal.tenant, wanted, stretch))
         return listed(found, stretch, show_agent, lambda row: row.id)
 

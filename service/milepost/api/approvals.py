@@ -110,7 +110,7 @@ class Approvals:
             wanted = replace(
                 wanted, created_before_ms=bound if before is None else min(before, bound)
             )
-        stretch = page(request)
+        stretch = page(request, of="apr")
         found = await self._ports.store.read(approvals.search(principal.tenant, wanted, stretch))
         listed = shown_page(found, stretch, lambda row: row, lambda row: row.id)
         listed["data"] = await self._ports.store.read(showing(listed["data"]))

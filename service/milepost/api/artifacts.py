@@ -46,7 +46,7 @@ class Artifacts:
         allow(request, "limit", "after", "order")
         principal = caller(request, "runs:read")
         run_id = request.path_params["run_id"]
-        stretch = page(request, order="asc")
+        stretch = page(request, of="art", order="asc")
         store = self._ports.store
         await store.read(runs.find(principal.tenant, run_id))
         found = await store.read(artifacts.of_run(principal.tenant, run_id, stretch))

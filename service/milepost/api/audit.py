@@ -41,7 +41,7 @@ class Audit:
             after_ms=moment_ms(request, "created_after"),
             before_ms=moment_ms(request, "created_before"),
         )
-        stretch = page(request)
+        stretch = page(request, of="aud")
         found = await self._ports.store.read(audit.search(principal.tenant, wanted, stretch))
         actors = {row.actor for row in found}
         names = await self._ports.store.read(keys.names(principal.tenant, actors))

@@ -98,7 +98,7 @@ class Batches:
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),
         )
-        stretch = page(request)
+        stretch = page(request, of="bat")
         found = await self._ports.store.read(batches.search(principal.tenant, wanted, stretch))
         return listed(found, stretch, show_batch, lambda row: row.id)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -24,6 +25,11 @@ FIELD_ERRORS_MAX = 100
 DIGITS_MAX = 20
 
 _MANY_DIGITS = re.compile(rb"[0-9]{19}")
+_CHARSET = re.compile(r';\s*charset="?([^\s";]*)', re.IGNORECASE)
+# Names of it, and of what is UTF-8 as well.
+_UTF_8 = frozenset({"utf-8", "utf8", "us-ascii"})
+# Behind each field's name, and in texts that look like it.
+_NAME_END = re.compile(rb'"[ \t\n\r]*:')
 
 USER_CHARS_MAX = 200
 
@@ -122,20 +128,47 @@ async def read_optional(request: Request, kind: type[B]) -> tuple[B, bytes]:
     return parse(kind, loads(raw)), raw
 
 
+def has_body(request: Request) -> bool:
+    """Say whether a body follows (RFC 9112, section 6.3), though there may be nothing in it."""
+    declared = request.headers.get("content-length", "0")
+    return declared != "0" or "transfer-encoding" in request.headers
+
+
+async def require_none(request: Request, *, within_s: float = BODY_S_MAX) -> None:
+    """Raise `InvalidError` for a body where none is taken: whatever it asks for would be ignored.
+
+    What is chunked may still be empty, and is no body then.
+    """
+    if not has_body(request):
+        return
+    try:
+        await read_bytes(request, 0, within_s=within_s)
+    except InvalidError as error:
+        raise InvalidError(
+            f"{request.method} {request.url.path} takes no body; send none", code="unexpected_body"
+        ) from error
+
+
 def require_media(request: Request, *taken: str) -> str:
-    """Return what the body is said to be, which must be one of these, and as it is."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    """Return what the body is said to be, which must be one of these, in UTF-8, and as it is."""
+    media, _, parameters = request.headers.get("content-type", "").partition(";")
+    media = media.strip().lower()
     if media not in taken:
         raise InvalidError(
             f"the body must be {' or '.join(taken)}, not {media or 'unnamed'!r}",
             code="unsupported_media_type",
         )
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in {"", "identity"}:
+    charset = _CHARSET.search(f";{parameters}")
+    if charset is not None and charset[1].lower() not in _UTF_8:
         raise InvalidError(
-            f"the body must be sent as it is, not in the encoding {coding!r}",
-            code="unsupported_media_type",
+            f"the body must be in UTF-8, not in {charset[1]!r}", code="unsupported_media_type"
         )
+    for coding in ",".join(request.headers.getlist("content-encoding")).split(","):
+        if coding.strip().lower() not in {"", "identity"}:
+            raise InvalidError(
+                f"the body must be sent as it is, not in the encoding {coding.strip()!r}",
+                code="unsupported_media_type",
+            )
     return media
 
 
@@ -151,24 +184,40 @@ def parse(kind: type[B], value: Any) -> B:
 
 
 def loads(raw: bytes, values_max: int = BODY_VALUES_MAX) -> Any:
-    """Return JSON that can be stored. Raises `InvalidError` for what is none, or cannot be."""
+    """Return JSON that can be stored, in which every object says a field once.
+
+    Raises `InvalidError` for what is none, or cannot be.
+    """
     if not raw:
         raise InvalidError("there is no body; send JSON, if only {}", code="malformed_json")
     try:
         value = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError) as error:
         raise InvalidError(f"the body is not JSON: {error}", code="malformed_json") from error
-    _require_few(value, values_max)
+    fields = _fields(value, values_max)
     try:
         cleaned = clean(value)
     except UnencodableError as error:
         raise InvalidError(f"the body cannot be stored: {error}", code="unstorable") from error
     if cleaned != value:
         raise _unstorable()
-    if _MANY_DIGITS.search(raw):
+    if _MANY_DIGITS.search(raw) or len(_NAME_END.findall(raw)) > fields:
         # It is not nested deeply, as is known by now.
-        json.loads(raw, parse_int=_integer)
+        json.loads(raw, parse_int=_integer, object_pairs_hook=_said_once)
     return value
+
+
+def _said_once(said: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; raise for a field that is there twice, of which one was never read."""
+    counts = Counter(name for name, _ in said)
+    if len(counts) < len(said):
+        name, times = counts.most_common(1)[0]
+        number = "twice" if times == 2 else f"{times} times"
+        raise InvalidError(
+            f"an object in the body has the field {name[:100]!r} {number}; send it once",
+            code="malformed_json",
+        )
+    return dict(said)
 
 
 def _integer(digits: str) -> int:
@@ -185,12 +234,16 @@ def _unstorable() -> InvalidError:
     )
 
 
-def _require_few(value: Any, values_max: int) -> None:
-    """Raise `InvalidError` for what would keep everybody waiting while it is looked through."""
-    left, unseen = values_max, [value]
+def _fields(value: Any, values_max: int) -> int:
+    """Return how many fields the objects in it have.
+
+    Raises `InvalidError` for what would keep everybody waiting while it is looked through.
+    """
+    fields, left, unseen = 0, values_max, [value]
     while unseen:
         inside = unseen.pop()
         if isinstance(inside, dict):
+            fields += len(inside)
             inside = list(inside.values())
         if isinstance(inside, list):
             left -= len(inside)
@@ -199,6 +252,7 @@ def _require_few(value: Any, values_max: int) -> None:
                     f"the body has more than {values_max} values", code="body_too_large"
                 )
             unseen += inside
+    return fields
 
 
 def field_error(error: Any, value: Any) -> FieldError:

@@ -1,12 +1,14 @@
-"""HTTP/1.1 whose requests have a head of bounded size, sent in bounded time.
+"""HTTP/1.1 whose requests have a head of bounded size, sent in bounded time, and nothing else.
 
 uvicorn's own protocol over httptools keeps whatever comes until a head is complete: one client
-could fill the memory with headers, or hold connections without ever asking for anything.
+could fill the memory with headers, or hold connections without ever asking for anything. And of a
+request that asks for another protocol it reads no body.
 """
 
 import asyncio
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from milepost.api.gathering import Gathering
@@ -46,13 +48,44 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came, unless it is too much before the head's end."""
-        super().data_received(data)
+        size = len(data)
+        while data:
+            data = self._parsed(data)
         if self._head_is_open:
-            self._head_bytes += len(data)
+            self._head_bytes += size
             if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
                 self.send_400_response(
                     f"its line and headers have more than {HEAD_BYTES_MAX} bytes; send less in them"
                 )
+
+    def _parsed(self, data: bytes) -> bytes:
+        """Take what came up to a head that asks for another protocol; return that one and the rest.
+
+        Whoever would rather speak another protocol has still asked in this one (RFC 9110, section
+        7.8). httptools takes all that follows such a head for the other one, bodies too: it is
+        given the head again, without `Upgrade`.
+        """
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            told = "Invalid HTTP request received."
+            self.logger.warning(told)
+            self.send_400_response(told)
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._head_without_upgrade() + data[upgrade.args[0] :]
+        return b""
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
+        kept = (header for header in self.headers if header[0] != b"upgrade")
+        return b"".join((line, *(b"%s: %s\r\n" % header for header in kept), b"\r\n"))
+
+    @property
+    def _asks_for_another_protocol(self) -> bool:
+        # Who asks for a tunnel asks for nothing here, with or without `Upgrade`.
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def send_400_response(self, msg: str) -> None:
         """Hang up with a problem, as the application would, which never hears of it."""
@@ -72,7 +105,13 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Go on without a bound: bodies have their own."""
         self._close_head()
-        super().on_headers_complete()
+        if not self._asks_for_another_protocol:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Let the request end, unless it is read again."""
+        if not self._asks_for_another_protocol:
+            super().on_message_complete()
 
     def _open_head(self) -> None:
         self._close_head()

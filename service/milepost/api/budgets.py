@@ -162,7 +162,7 @@ class Budgets:
             scope_value=words(request, "scope_value"),
             metadata=metadata(request),
         )
-        stretch = page(request)
+        stretch = page(request, of="bud")
         found = await self._ports.store.read(budgets.search(principal.tenant, wanted, stretch))
         named = await self._named(principal)
         return listed(found, stretch, lambda row: show_budget(row, named), lambda row: row.id)
@@ -182,7 +182,7 @@ class Budgets:
         """List the budget's counters of the present period, the newest first."""
         allow(request, "limit", "after", "order", "scope_value")
         row = await self._find(caller(request, "budgets:read"), request)
-        stretch = page(request)
+        stretch = page(request, of="bct")
         found = await self._present(row, stretch, words(request, "scope_value"))
         return listed(found, stretch, show_counter, lambda counter: counter.id)
 

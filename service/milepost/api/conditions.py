@@ -10,8 +10,10 @@ from milepost.core.errors import ConflictError
 from milepost.store.runs import StaleError
 from milepost.store.versions import Versioned
 
-TRIES = 5
+# A try that fails is a rival's that was made: so many changes at once are made one after the other.
+TRIES = 50
 
+_ANY = "*"
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
 
 R = TypeVar("R", bound=Versioned)
@@ -28,9 +30,9 @@ def version_meant(request: Request, row: Versioned) -> int | None:
     Raises the 412 of a request that means another version than this. Weak tags never match.
     """
     require_tag(request)
-    if not _is_conditional(request):
+    wanted = _wanted(request)
+    if wanted == _ANY:
         return None
-    wanted = request.headers["if-match"]
     if etag(row) not in _TAG.findall(wanted):
         raise ConflictError(
             f"{row.id} has the ETag {etag(row)}, and If-Match says {wanted}; read it again",
@@ -41,7 +43,8 @@ def version_meant(request: Request, row: Versioned) -> int | None:
 
 def require_tag(request: Request) -> None:
     """Raise the 412 of a request that means a version, and names none."""
-    if _is_conditional(request) and not _TAG.search(wanted := request.headers["if-match"]):
+    wanted = _wanted(request)
+    if wanted != _ANY and not _TAG.search(wanted):
         raise ConflictError(
             f"If-Match says {wanted}, which is no ETag; send it with its quotes",
             code="precondition_failed",
@@ -67,5 +70,7 @@ async def amend(
     raise StaleError("it is being changed by others all the time; try again")
 
 
-def _is_conditional(request: Request) -> bool:
-    return request.headers.get("if-match", "*").strip() != "*"
+def _wanted(request: Request) -> str:
+    """Return what `If-Match` says, in however many lines; without one, any version will do."""
+    lines = request.headers.getlist("if-match")
+    return ", ".join(lines).strip() if lines else _ANY

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from milepost.api.access import Access
+from milepost.api.bodies import has_body, require_none
 from milepost.api.bounded_http import ABORT
 from milepost.api.problems import problem, status_of
 from milepost.api.request_limit import RequestLimit
@@ -39,6 +40,9 @@ _PUBLIC_BELOW = tuple(f"/{decision}/" for decision in DECISIONS)
 # They hold nothing: whatever they show, they ask the API for, with their reader's key.
 _PAGES = frozenset({"/", "/docs"})
 _PAGES_BELOW = "/console/"
+
+# What a body would say has no place there: it is in the path and the query.
+_BODILESS = frozenset({"GET", "HEAD", "DELETE"})
 
 # A request has one of each (RFC 9110, section 5.3): of two, chance would say which is meant.
 _SINGLE = (b"host", b"authorization", b"content-type", b"idempotency-key", b"last-event-id")
@@ -88,6 +92,7 @@ class Edge:
             _refuse_unclear(scope, headers)
             await self._require_access(scope, headers)
             _refuse_nul(scope["path"])
+            await self._refuse_idle_body(scope, receive)
             await self._router(scope, receive, named_send)
         except ClientDisconnect:
             return  # It left before it had said all: nobody is there to be answered.
@@ -118,6 +123,14 @@ class Edge:
             allowance = await self._limit.take(who.id)
             state["told"] = allowance.headers
             allowance.require()
+
+    async def _refuse_idle_body(self, scope: Scope, receive: Receive) -> None:
+        """Raise `InvalidError` for a body beside a method that takes none, where that is served."""
+        request = Request(scope, receive)
+        if request.method not in _BODILESS or not has_body(request):
+            return
+        if scope["path"].startswith("/v1/") and request.method in self._methods(scope).split(", "):
+            await require_none(request)
 
     async def _require_still_valid(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Raise `UnauthorizedError` if the caller's key is valid no more: a stream may never end.
@@ -203,11 +216,18 @@ def _refuse_unclear(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """Raise `InvalidError` for a request that says twice what can be meant once, or not for whom.
 
     The latter is no request of HTTP/1.1 (RFC 9112, section 3.2); before that there were no hosts.
+    Nor is a body read that was packed on its way (section 6.1): chunks are all that is undone.
     """
     if len(headers) < len(scope["headers"]):
         _refuse_repeated(scope["headers"])
     if b"host" not in headers and scope["http_version"] == "1.1":
         raise InvalidError("the request has no host header; send one", code="malformed_http")
+    if b"transfer-encoding" in headers:
+        sent = [value for name, value in scope["headers"] if name == b"transfer-encoding"]
+        codings = b", ".join(sent).decode("latin-1").strip()
+        if codings.lower() != "chunked":
+            told = f"the body came as {codings!r}; send it as it is, or chunked"
+            raise InvalidError(told, code="malformed_http")
 
 
 def _refuse_repeated(sent: Iterable[tuple[bytes, bytes]]) -> None:

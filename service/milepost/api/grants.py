@@ -44,7 +44,7 @@ class Grants:
             tool=words(request, "tool"),
             active=None if active is None else active == "true",
         )
-        stretch = page(request)
+        stretch = page(request, of="grt")
         found = await self._ports.store.read(grants.search(principal.tenant, wanted, stretch))
         now = self._ports.clock()
         return listed(found, stretch, lambda row: show_grant(row, now), lambda row: row.id)

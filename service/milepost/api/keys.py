@@ -68,7 +68,7 @@ class Keys:
         """List keys, the newest first, those that were revoked among them."""
         allow(request, "limit", "after", "order")
         principal = caller(request, "admin")
-        stretch = page(request)
+        stretch = page(request, of="key")
         found = await self._ports.store.read(keys.search(principal.tenant, stretch))
         return listed(found, stretch, show_key, lambda row: row.id)
 

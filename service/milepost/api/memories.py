@@ -167,7 +167,7 @@ class Memories:
             run_id=words(request, "run_id"),
             session_id=words(request, "session_id"),
         )
-        stretch = page(request)
+        stretch = page(request, of="mem")
         query = (words(request, "q") or "").strip()
         form = accepted(request, JSON, LINES)
         if query:

@@ -50,10 +50,15 @@ def _unknown(name: str, plain: Sequence[str], *, labelled: bool) -> str:
     return f"there is no query parameter {name!r}; there are: {', '.join(known) or 'none'}"
 
 
-def page(request: Request, *, order: str = "desc") -> Page:
-    """Return which stretch of a list the query asks for; `order` is what it is in unless said."""
+def page(request: Request, *, of: str | None = None, order: str = "desc") -> Page:
+    """Return which stretch of a list the query asks for; `order` is what it is in unless said.
+
+    `of` is what the ids begin with by which the list is sorted, where it is by ids. A cursor of
+    another list lies before all of them or behind, and would end this one or begin it anew.
+    """
     after = request.query_params.get("after")
-    if after is not None and not _CURSOR.fullmatch(after):
+    cursor = _CURSOR if of is None else re.compile(rf"{of}_[A-Za-z0-9]{{1,60}}")
+    if after is not None and not cursor.fullmatch(after):
         raise InvalidError(f"{after!r} is no cursor of this list", code="bad_cursor")
     order = request.query_params.get("order", order)
     if order not in {"asc", "desc"}:

@@ -37,6 +37,7 @@ _STATUS_BY_CODE = {
     "cursor_ahead": 400,
     "bad_query": 400,
     "one_page": 400,
+    "unexpected_body": 400,
     "body_too_slow": 408,
     "body_too_large": 413,
     "unsupported_media_type": 415,

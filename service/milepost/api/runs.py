@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from milepost.api.accepting import EVENTS, JSON, LINES, accepted, headers_of_a_stream
+from milepost.api.accepting import EVENTS, JSON, LINES, accepted, asks_for, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body, read_optional
 from milepost.api.cursors import Cursor, left_at, parse_cursor
@@ -131,7 +131,7 @@ class Runs:
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),
         )
-        stretch = page(request)
+        stretch = page(request, of="run")
         found = await self._ports.store.read(runs.search(principal.tenant, wanted, stretch))
         return listed(found, stretch, show_run, lambda row: row.id)
 
@@ -243,7 +243,7 @@ class Runs:
             headers["Milepost-Steered"] = ", ".join(made.steered)
         if made.replayed:
             headers["Idempotency-Replayed"] = "true"
-        if body.stream or EVENTS in request.headers.get("accept", ""):
+        if body.stream or asks_for(request, EVENTS, instead_of=JSON):
             selection = Selection()
             if flag(request, "partials", default=False):
                 row = await self._find(principal, run_id)

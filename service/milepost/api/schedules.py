@@ -68,7 +68,7 @@ class Schedules:
             user=words(request, "user"),
             metadata=metadata(request),
         )
-        stretch = page(request)
+        stretch = page(request, of="sch")
         found = await self._ports.store.read(schedules.search(principal.tenant, wanted, stretch))
         return listed(found, stretch, show_schedule, lambda row: row.id)
 

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from milepost.api.bodies import require_none
 from milepost.api.paging import allow, json_response, listed, page
 from milepost.api.requests import caller
 from milepost.core.errors import InvalidError, NotFoundError
@@ -45,7 +46,7 @@ class SessionMemory:
         """List what fell out of sight and what is told of it, the newest first."""
         allow(request, "limit", "after", "order")
         tenant, session_id = await self._session(request, "runs:read")
-        stretch = page(request)
+        stretch = page(request, of="sum")
         found = await self._ports.store.read(summaries.search(tenant, session_id, stretch))
         return listed(found, stretch, show_summary, lambda row: row.id)
 
@@ -67,6 +68,7 @@ class SessionMemory:
     async def pin(self, request: Request) -> Response:
         """Have a message shown to every run, wherever its window begins."""
         allow(request)
+        await require_none(request)
         tenant, session_id = await self._session(request, "runs:write")
         place = _place(request)
         await self._require_words(tenant, session_id, place)

@@ -117,7 +117,7 @@ class Sessions:
             created_before_ms=moment_ms(request, "created_before"),
             metadata=metadata(request),
         )
-        stretch = page(request)
+        stretch = page(request, of="ses")
         found = await self._ports.store.read(sessions.search(principal.tenant, wanted, stretch))
         return listed(found, stretch, show_session, lambda row: row.id)
 
@@ -166,7 +166,7 @@ class Sessions:
         allow(request, "limit", "after", "order", "status")
         row = await self._find(caller(request, "runs:read"), request)
         wanted = RunFilter(session_id=row.id, status=choice(request, "status", STATUSES))
-        stretch = page(request)
+        stretch = page(request, of="run")
         found = await self._ports.store.read(runs.search(row.tenant, wanted, stretch))
         return listed(found, stretch, show_run, lambda run: run.id)
 

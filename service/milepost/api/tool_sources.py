@@ -80,7 +80,7 @@ class ToolSources:
         """List sources, the newest first."""
         allow(request, "limit", "after", "order")
         principal = caller(request, "admin")
-        stretch = page(request)
+        stretch = page(request, of="tsr")
         found = await self._ports.store.read(tool_sources.search(principal.tenant, stretch))
         return listed(found, stretch, show_source, lambda row: row.id)
 

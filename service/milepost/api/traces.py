@@ -57,7 +57,7 @@ class Traces:
             "created_before", "metadata",
         )  # fmt: skip
         principal = caller(request, "runs:read")
-        stretch = page(request)
+        stretch = page(request, of="run")
         found = await self._ports.store.read(
             traces.search(principal.tenant, _wanted(request), stretch)
         )

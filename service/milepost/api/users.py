@@ -79,7 +79,7 @@ class Users:
         """List erasures, the newest first."""
         allow(request, "limit", "after", "order")
         principal = caller(request, "admin")
-        stretch = page(request)
+        stretch = page(request, of="era")
         found = await self._ports.store.read(erasures.search(principal.tenant, stretch))
         return listed(found, stretch, show_erasure, lambda row: row.id)
 

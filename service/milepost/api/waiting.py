@@ -16,10 +16,10 @@ WAIT_S_MAX = 120
 
 def wait_s(request: Request, default: int = 0) -> int:
     """Return for how long the client wants to wait: `Prefer: wait=30` (RFC 7240) or `?wait=30`."""
-    prefer = re.search(r"(?:^|[,;\s])wait=([0-9]{1,6})\b", request.headers.get("prefer", ""))
-    if prefer:
-        return min(int(prefer[1]), WAIT_S_MAX)
-    return integer(request, "wait", default, low=0, high=WAIT_S_MAX)
+    asked = integer(request, "wait", default, low=0, high=WAIT_S_MAX)
+    preferences = ", ".join(request.headers.getlist("prefer"))
+    preferred = re.search(r"(?:^|[,;\s])wait=([0-9]{1,6})\b", preferences)
+    return min(int(preferred[1]), WAIT_S_MAX) if preferred else asked
 
 
 async def await_run(

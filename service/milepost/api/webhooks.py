@@ -138,7 +138,7 @@ class Webhooks:
         allow(request, "limit", "after", "order", "enabled", "metadata")
         principal = caller(request, "admin")
         wanted = WebhookFilter(flag(request, "enabled", default=None), metadata(request))
-        stretch = page(request)
+        stretch = page(request, of="whk")
         found = await self._ports.store.read(webhooks.search(principal.tenant, wanted, stretch))
         now = self._ports.clock()
         return listed(found, stretch, lambda row: show_webhook(row, now), lambda row: row.id)
@@ -218,7 +218,7 @@ class Webhooks:
         """List what was sent or is to be, the newest first."""
         allow(request, "limit", "after", "order", "status", "type")
         row = await self._find(caller(request, "admin"), request)
-        stretch = page(request)
+        stretch = page(request, of="whd")
         status, kind = choice(request, "status", STATUSES), words(request, "type")
         found = await self._ports.store.read(
             webhook_deliveries.search(row.tenant, row.id, stretch, status=status, kind=kind)
