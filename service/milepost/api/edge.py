@@ -126,10 +126,10 @@ class Edge:
 
     async def _refuse_idle_body(self, scope: Scope, receive: Receive) -> None:
         """Raise `InvalidError` for a body beside a method that takes none, where that is served."""
-        request = Request(scope, receive)
-        if request.method not in _BODILESS or not has_body(request):
+        method: str = scope["method"]
+        if method not in _BODILESS or not has_body(request := Request(scope, receive)):
             return
-        if scope["path"].startswith("/v1/") and request.method in self._methods(scope).split(", "):
+        if scope["path"].startswith("/v1/") and method in self._methods(scope).split(", "):
             await require_none(request)
 
     async def _require_still_valid(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
