@@ -43,8 +43,11 @@ def fields(reply: Reply) -> dict[str, Any]:
 def test_an_answer_comes_back_as_it_was() -> None:
     taken = replace(ANSWER, usage=Usage(9, 2, 4, 3, 1))
 
+    several = replace(taken, requests=(Usage(5, 1, 4), Usage(4, 1, 0, 3, 1)))
+
     assert kept(ANSWER) == CachedReply(ANSWER, 1_000)
     assert kept(taken) == CachedReply(taken, 1_000)
+    assert kept(several) == CachedReply(several, 1_000)
 
 
 def test_calls_come_back_without_the_vendors_ids() -> None:
@@ -116,6 +119,9 @@ TOKENS = fields(ANSWER)["tokens"]
         {"tokens": TOKENS | {"output_tokens": 1.5}},
         {"tokens": TOKENS | {"reasoning_tokens": True}},
         {"tokens": TOKENS | {"model_calls": 1}},
+        {"requests": TOKENS},
+        {"requests": [7]},
+        {"requests": [TOKENS, TOKENS | {"input_tokens": -1}]},
         {"more": 1},
     ],
 )

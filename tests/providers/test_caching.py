@@ -114,6 +114,25 @@ async def test_no_more_is_saved_than_the_reply_had_cost(
     )
 
 
+async def test_no_more_is_saved_than_a_reply_of_several_requests_had_cost(
+    cache: ReplyCache, question: ModelRequest
+) -> None:
+    requests = (Usage(150_000, 20), Usage(150_020, 30))
+    spent = Spent(Usage(300_020, 50), requests)
+    inner = Scripted([[TextDelta("Hello you"), spent, Finished("stop")]])
+    provider = caching(inner, cache)
+
+    first, second = await replied(provider, question), await replied(provider, question)
+
+    model = "google/gemini-2.5-pro"
+    assert second.requests == requests
+    assert (
+        priced(second, Pricing(), model).saved_cost_nanos
+        == priced(first, Pricing(), model).cost_nanos
+        == 300_020 * 1_250 + 50 * 10_000
+    )
+
+
 async def test_tool_calls_are_cached_too(cache: ReplyCache, question: ModelRequest) -> None:
     provider = caching(Scripted([calling(("add", {"a": 1}))]), cache)
 

@@ -32,7 +32,9 @@ from milepost.providers.gemini_seals import (
     sealed_thought,
 )
 from milepost.providers.http import Http
+from milepost.providers.pricing import Pricing
 from milepost.providers.scripted import Scripted
+from milepost.runtime.calls import priced
 from tests.stubs import gemini_server
 from tests.stubs.gemini_server import KEY, Chunk, answers, usage
 
@@ -78,6 +80,34 @@ async def test_hops_are_one_reply_that_is_paid_for_each(http: Http) -> None:
     assert (reply.text, reply.finish_reason) == ("One two three", "stop")
     assert reply.usage == Usage(360, 227, reasoning_tokens=20)
     assert reply.sealed == ()
+
+
+async def test_each_hop_is_priced_by_its_own_prompt(http: Http) -> None:
+    hops = (
+        part_way("One ", TOKENS[0], 150_000),
+        part_way("two ", TOKENS[1], 150_100),
+        [answers({"text": "three"}, reason="STOP", usageMetadata=usage(150_200, 7))],
+    )
+    async with gemini_server.serving(*hops) as stub:
+        reply = await replied(http, stub.base_url)
+
+    cost_nanos = priced(reply, Pricing(), "gemini/gemini-2.5-pro").cost_nanos
+
+    assert reply.usage == Usage(450_300, 227, reasoning_tokens=20)
+    assert cost_nanos == 450_300 * 1_250 + 227 * 10_000
+
+
+async def test_a_hop_with_a_long_prompt_pays_the_higher_rate_alone(http: Http) -> None:
+    hops = (
+        part_way("One ", TOKENS[0], 199_950),
+        [answers({"text": "two"}, reason="STOP", usageMetadata=usage(200_050, 7))],
+    )
+    async with gemini_server.serving(*hops) as stub:
+        reply = await replied(http, stub.base_url)
+
+    cost_nanos = priced(reply, Pricing(), "gemini/gemini-2.5-pro").cost_nanos
+
+    assert cost_nanos == 199_950 * 1_250 + 110 * 10_000 + 200_050 * 2_500 + 7 * 15_000
 
 
 async def test_each_hop_asks_the_same_and_says_where_the_last_one_ended(
@@ -168,7 +198,8 @@ async def test_a_reply_that_never_stops_ends_at_a_bound() -> None:
     deltas = await told(*[hop] * (HOPS_MAX + 1))
 
     assert deltas.count(TextDelta("on ")) == HOPS_MAX
-    assert deltas[-2:] == [Spent(Usage(HOPS_MAX, HOPS_MAX)), Finished("length")]
+    spent = Spent(Usage(HOPS_MAX, HOPS_MAX), (Usage(1, 1),) * HOPS_MAX)
+    assert deltas[-2:] == [spent, Finished("length")]
 
 
 async def test_a_hop_that_fails_fails_the_reply() -> None:

@@ -53,6 +53,23 @@ def test_a_long_prompt_pays_the_higher_rate_for_all_of_it() -> None:
     assert (short, long) == (200_000 * 3_000, 200_001 * 6_000)
 
 
+def test_of_several_requests_each_is_priced_by_its_own_prompt() -> None:
+    pricing, each = Pricing(), Usage(input_tokens=150_000)
+
+    cost = pricing.cost_nanos("anthropic", "claude-sonnet-4-5", each, each)
+
+    assert cost == 300_000 * 3_000
+
+
+def test_several_requests_cost_no_more_than_one_call_may() -> None:
+    mad = Usage(input_tokens=10**9, output_tokens=10**9)
+    tariff = plain_tariff(Decimal(DOLLARS_MAX), Decimal(DOLLARS_MAX), None, None)
+
+    cost = Pricing(own={"own/dear": tariff}).cost_nanos("own", "dear", mad, mad)
+
+    assert cost == CALL_NANOS_MAX
+
+
 def test_a_vendor_that_counts_like_mad_leaves_sums_that_the_database_keeps() -> None:
     mad = Usage(input_tokens=10**9, output_tokens=10**9, reasoning_tokens=10**9)
     dear = Decimal(DOLLARS_MAX)

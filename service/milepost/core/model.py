@@ -117,9 +117,13 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the call took; the last one said counts."""
+    """What the call took; the last one said counts.
+
+    `requests` is what each request took, where the vendor gave the reply in several.
+    """
 
     usage: Usage
+    requests: tuple[Usage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,10 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a stream of deltas added up to. `assumed`: nobody said why it stopped there."""
+    """What a stream of deltas added up to. `assumed`: nobody said why it stopped there.
+
+    `requests` is what each took, where it took several.
+    """
 
     text: str
     reasoning: str
@@ -172,6 +179,7 @@ class Reply:
     cached: bool = False
     sealed: tuple[Sealed, ...] = ()
     assumed: bool = False
+    requests: tuple[Usage, ...] = ()
 
 
 class Provider(Protocol):

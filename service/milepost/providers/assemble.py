@@ -32,7 +32,7 @@ class Assembly:
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}
         self._chars = 0
-        self._usage = Usage()
+        self._spent = Spent(Usage())
         self._finished: Finished | None = None
         self._cached = False
         self._sealed: list[Sealed] = []
@@ -51,8 +51,8 @@ class Assembly:
                 self._grow(len(delta.arguments))
             case Finished():
                 self._finished = delta
-            case Spent(usage):
-                self._usage = usage
+            case Spent():
+                self._spent = delta
             case SealedDelta(sealed):
                 self._sealed.append(sealed)
             case CacheHit():
@@ -74,12 +74,13 @@ class Assembly:
             reasoning="".join(self._reasoning),
             calls=tuple(self._calls[index].requested() for index in sorted(self._calls)),
             finish_reason=self._finished.reason,
-            usage=self._usage,
+            usage=self._spent.usage,
             response_id=self._finished.response_id,
             model=self._finished.model,
             cached=self._cached,
             sealed=tuple(self._sealed),
             assumed=self._finished.assumed,
+            requests=self._spent.requests,
         )
 
     def _grow(self, chars: int) -> None:

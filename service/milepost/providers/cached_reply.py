@@ -25,7 +25,7 @@ from milepost.providers.assemble import CALLS_MAX
 from milepost.providers.payload import TOKENS_MAX
 
 # A new form gets a new number: what an older or newer version wrote is a miss.
-VERSION = 3
+VERSION = 4
 BYTES_MAX = 1_048_576
 TIME_MS_MAX = 2**53
 
@@ -62,7 +62,8 @@ def encode(cached: CachedReply) -> bytes | None:
         "finish_reason": reply.finish_reason,
         "response_id": reply.response_id,
         "model": reply.model,
-        "tokens": {name: getattr(reply.usage, name) for name in _TOKENS},
+        "tokens": _tokens(reply.usage),
+        "requests": [_tokens(each) for each in reply.requests],
     }
     try:
         value = orjson.dumps(fields)
@@ -92,14 +93,20 @@ def decode(value: bytes) -> CachedReply | None:
             "response_id": str(response_id),
             "model": str(model),
             "tokens": dict(counts),
+            "requests": list(each),
             **unknown,
         } if version == VERSION and not unknown:
-            calls, sealed, usage = _calls(listed), _sealed(seals), _usage(counts)
+            calls, sealed = _calls(listed), _sealed(seals)
+            usage, requests = _usage(counts), _requests(each)
         case _:
             return None
-    if calls is None or sealed is None or usage is None or not 0 <= made_ms <= TIME_MS_MAX:
+    if calls is None or sealed is None or usage is None or requests is None:
         return None
-    reply = Reply(text, reasoning, calls, reason, usage, response_id, model, sealed=sealed)
+    if not 0 <= made_ms <= TIME_MS_MAX:
+        return None
+    reply = Reply(
+        text, reasoning, calls, reason, usage, response_id, model, sealed=sealed, requests=requests
+    )
     return CachedReply(reply, made_ms) if _is_whole(reply) else None
 
 
@@ -126,7 +133,20 @@ def replay(cached: CachedReply, now_ms: int) -> Iterator[Delta]:
         saved_input_tokens=reply.usage.input_tokens,
         saved_output_tokens=reply.usage.output_tokens,
     )
-    yield Spent(saved)
+    yield Spent(saved, reply.requests)
+
+
+def _tokens(usage: Usage) -> dict[str, int]:
+    return {name: getattr(usage, name) for name in _TOKENS}
+
+
+def _requests(listed: list[object]) -> tuple[Usage, ...] | None:
+    requests = []
+    for counts in listed:
+        if not isinstance(counts, dict) or (usage := _usage(counts)) is None:
+            return None
+        requests.append(usage)
+    return tuple(requests)
 
 
 def _usage(counts: dict[object, object]) -> Usage | None:

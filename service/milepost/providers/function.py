@@ -134,7 +134,7 @@ def _deltas_of(reply: Reply) -> Iterator[Delta]:
         yield CallDelta(index, call.provider_id, call.name, call.arguments)
     for sealed in reply.sealed:
         yield SealedDelta(sealed)
-    yield Spent(reply.usage)
+    yield Spent(reply.usage, reply.requests)
     yield Finished(reply.finish_reason, reply.response_id, reply.model, reply.assumed)
 
 

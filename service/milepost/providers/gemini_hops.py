@@ -58,7 +58,8 @@ class _Reply:
         self._token: SealedDelta | None = None
         self._chars = self._calls = 0
         self._hop_chars = self._hop_calls = 0
-        self._usage = self._hop_usage = Usage()
+        self._taken: tuple[Usage, ...] = ()
+        self._hop_usage = Usage()
         self.finished: Finished | None = None
 
     @property
@@ -69,14 +70,15 @@ class _Reply:
     @property
     def owes(self) -> bool:
         """Whether hops before the present one took something, whatever becomes of it."""
-        return self._usage != Usage()
+        return bool(self._taken)
 
     def next_request(self) -> ModelRequest:
         """Return what the next hop is asked with: the same again, and where the last one ended."""
         token, self._token, self.finished = self._token, None, None
         self._chars += self._hop_chars
         self._calls += self._hop_calls
-        self._usage += self._hop_usage
+        if self._hop_usage != Usage():
+            self._taken = (*self._taken, self._hop_usage)
         self._hop_chars = self._hop_calls = 0
         self._hop_usage = Usage()
         if token is None:
@@ -100,7 +102,8 @@ class _Reply:
                 return SealedDelta(moved(sealed, self._chars, self._calls))
             case Spent(usage):
                 self._hop_usage = usage
-                return Spent(self._usage + usage)
+                requests = (*self._taken, usage)
+                return Spent(sum(requests, Usage()), requests) if self._taken else delta
             case Finished():
                 self.finished = delta
                 return None

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from milepost.core.usage import Usage
-from milepost.providers.tariff import Tariff, make_tariff, plain_tariff
+from milepost.providers.tariff import CALL_NANOS_MAX, Tariff, make_tariff, plain_tariff
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -49,8 +49,11 @@ class Pricing:
         """Read the price list, which takes a fifth of a second, before the first call needs it."""
         self._price_list = self._price_list or _read_price_list()
 
-    def cost_nanos(self, provider: str, model: str, usage: Usage) -> int | None:
-        """Return what one call with `usage` costs, or None where the model has no known price.
+    def cost_nanos(self, provider: str, model: str, *requests: Usage) -> int | None:
+        """Return what one call costs, or None where the model has no known price.
+
+        Nearly every call is one request. Where it is several, each is priced by its own prompt:
+        together they may reach a rate for long prompts that none of them reaches.
 
         `input_tokens` includes the cached ones, `output_tokens` the reasoning, as OpenAI counts.
         """
@@ -60,7 +63,9 @@ class Pricing:
                 self._tariffs.clear()
             self._tariffs[key] = self._find(provider, model)
         tariff = self._tariffs[key]
-        return None if tariff is None else tariff.cost_nanos(usage, self._now)
+        if tariff is None:
+            return None
+        return min(sum(tariff.cost_nanos(each, self._now) for each in requests), CALL_NANOS_MAX)
 
     def knows(self, model: str) -> bool:
         """Say whether it is known what a call of `provider/model` costs."""

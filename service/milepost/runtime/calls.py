@@ -235,14 +235,15 @@ def priced(reply: Reply, pricing: Pricing, model: str, cut_off: int = 0) -> Usag
             input_tokens=usage.saved_input_tokens,
             output_tokens=usage.saved_output_tokens,
         )
-        saved = pricing.cost_nanos(provider, name, taken) or 0
+        saved = pricing.cost_nanos(provider, name, *(reply.requests or (taken,))) or 0
         return Usage(
             unknown_calls=cut_off,
             saved_input_tokens=usage.saved_input_tokens,
             saved_output_tokens=usage.saved_output_tokens,
             saved_cost_nanos=saved,
         )
-    known = usage.of_one_call(pricing.cost_nanos(provider, name, usage))
+    cost_nanos = pricing.cost_nanos(provider, name, *(reply.requests or (usage,)))
+    known = usage.of_one_call(cost_nanos)
     return known + Usage(unknown_calls=cut_off) if cut_off else known
 
 
