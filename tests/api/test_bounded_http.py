@@ -22,7 +22,7 @@ TIMEOUT_S = 10.0
 class Hasty(BoundedHttp):
     """Waits for a head no longer than a moment."""
 
-    head_s_max = 0.05
+    head_s_max = 0.3
 
 
 HELLO = Response("hello")
