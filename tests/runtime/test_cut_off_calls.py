@@ -1,8 +1,9 @@
 """Model calls that were cut off: whoever ends one, it is in the run's usage and on the bill."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,22 @@ from milepost.core.events import (
     RunCompleted,
     SideCallAborted,
     Terminal,
+    ToolResultCompressed,
 )
-from milepost.core.model import Provider, Spent
+from milepost.core.guardrails import Coherence, Guardrails
+from milepost.core.model import Delta, ModelRequest, Provider, Spent
 from milepost.core.usage import UNKNOWN, Usage
+from milepost.providers.cache_memory import InProcessCache
 from milepost.providers.catalog import Catalog
 from milepost.providers.fallback import Fallback
 from milepost.providers.scripted import Script, Scripted, calling, saying
 from milepost.runtime.drive import Drive
 from milepost.runtime.ending import end_run
+from milepost.runtime.result_cache import ResultCache
 from milepost.store import queue, usage
 from milepost.store.records import NewRun
 from milepost.store.usage import UsageFilter
+from milepost.tools import tool
 from tests.runtime.tools import look_up
 from tests.runtime.workshop import (
     TENANT,
@@ -40,6 +46,8 @@ from tests.runtime.workshop import (
 ANSWERED = Usage(input_tokens=10, output_tokens=5, model_calls=1, unpriced_calls=1)
 BUSY = ProviderError("busy", code="provider_overloaded", retryable=True, status=503)
 SMALL = "small/summary-1"
+SHORTENED = {"compression": Compression(SMALL, threshold_chars=1)}
+JUDGED = {"guardrails": Guardrails(coherence=Coherence(SMALL))}
 SILENT = ProviderError("late", code="provider_timeout", retryable=True)
 
 
@@ -232,13 +240,26 @@ async def test_a_summary_that_broke_off_is_counted(shop: Workshop) -> None:
     await assert_counted(shop, run.id, ANSWERED + ANSWERED + UNKNOWN)
 
 
-async def begun_beside(shop: Workshop, small: Provider) -> tuple[NewRun, Drive]:
-    """Return a run whose tool has brought what `small` is to make shorter, and its driver."""
-    agent = shop.agent(look_up, compression=Compression(SMALL, threshold_chars=1))
+@tool(effect="read", cacheable=True)
+def looked_up() -> str:
+    """Look something up."""
+    return "A long answer."
+
+
+async def begun_beside(
+    shop: Workshop,
+    small: Provider,
+    named: Callable[..., Any] = look_up,
+    asks: Mapping[str, Any] = SHORTENED,
+    **means: Any,
+) -> tuple[NewRun, Drive]:
+    """Return a run that calls a tool, about which its agent `asks` the model, and its driver."""
+    agent = shop.agent(named, **asks)
     run = await shop.queue(deadline_ms=shop.clock() + 50_000)
-    own = Scripted([calling(("look_up", {}))])
-    means = replace(shop.means(own, look_up), providers=Catalog({"test": own, "small": small}))
-    return run, await shop.driving(await shop.claim(), agent, means)
+    own = Scripted([calling((agent.tools[0], {}))])
+    providers = Catalog({"test": own, "small": small})
+    given = shop.means(own, named, providers=providers, **means)
+    return run, await shop.driving(await shop.claim(), agent, given)
 
 
 async def bill(shop: Workshop) -> dict[tuple[str | None, ...], Usage]:
@@ -247,19 +268,23 @@ async def bill(shop: Workshop) -> dict[tuple[str | None, ...], Usage]:
     return {group.key: group.usage for group in billed}
 
 
+@pytest.mark.parametrize(("asks", "subject"), [(SHORTENED, "compressed"), (JUDGED, "coherence")])
 @pytest.mark.parametrize("stop", [cancelled, expired])
 async def test_a_model_that_is_asked_beside_and_stopped_with_its_run_is_counted(
-    shop: Workshop, stop: Callable[[Workshop, NewRun, Drive], Awaitable[None]]
+    shop: Workshop,
+    stop: Callable[[Workshop, NewRun, Drive], Awaitable[None]],
+    asks: Mapping[str, Any],
+    subject: str,
 ) -> None:
     small = Held()
-    run, driven = await begun_beside(shop, small)
+    run, driven = await begun_beside(shop, small, asks=asks)
 
     async with in_background(driven):
         await asyncio.wait_for(small.reached.wait(), TIMEOUT_S)
         await stop(shop, run, driven)
 
     log = await shop.log(run.id)
-    assert of(log, SideCallAborted) == [SideCallAborted("call_1_0/compressed", SMALL, UNKNOWN)]
+    assert of(log, SideCallAborted) == [SideCallAborted(f"call_1_0/{subject}", SMALL, UNKNOWN)]
     [ended] = of(log, *Terminal.__args__)
     assert ended.usage == ANSWERED + UNKNOWN
     assert await bill(shop) == {("test/model",): ANSWERED, (SMALL,): UNKNOWN}
@@ -296,6 +321,96 @@ async def test_a_model_that_would_have_been_asked_beside_is_not_counted(
 
     assert of(await shop.log(run.id), SideCallAborted) == []
     assert await bill(shop) == {("test/model",): ANSWERED}
+
+
+class Full(InProcessCache):
+    """A cache that has no room for a shorter result until it is let go, or never has."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error
+        self._kept = 0
+        self.reached = asyncio.Event()
+
+    async def set(self, key: str, value: bytes, ttl_s: float, owner: str | None = None) -> None:
+        """Keep the first, which is the tool's own result, and get stuck at the next."""
+        self._kept += 1
+        if self._kept > 1:
+            self.reached.set()
+            if self._error:
+                raise self._error
+            await asyncio.Event().wait()
+        await super().set(key, value, ttl_s, owner)
+
+
+async def answered_beside(shop: Workshop, cache: Full) -> tuple[NewRun, Drive]:
+    """Return a run whose result was made shorter, which the cache is to keep, and its driver."""
+    results = ResultCache(cache)
+    return await begun_beside(shop, Scripted([saying("Brief.")]), looked_up, results=results)
+
+
+@pytest.mark.parametrize("stop", [cancelled, expired, drained])
+async def test_what_a_model_took_that_is_asked_beside_counts_though_its_run_is_stopped_untold(
+    shop: Workshop, stop: Callable[[Workshop, NewRun, Drive], Awaitable[None]]
+) -> None:
+    cache = Full()
+    run, driven = await answered_beside(shop, cache)
+
+    async with in_background(driven):
+        await asyncio.wait_for(cache.reached.wait(), TIMEOUT_S)
+        await stop(shop, run, driven)
+
+    log = await shop.log(run.id)
+    assert of(log, ToolResultCompressed) == []
+    assert of(log, SideCallAborted) == [SideCallAborted("call_1_0/compressed", SMALL, ANSWERED)]
+    assert await bill(shop) == {("test/model",): ANSWERED, (SMALL,): ANSWERED}
+
+
+async def test_what_a_model_took_that_is_asked_beside_counts_though_its_drive_breaks(
+    shop: Workshop,
+) -> None:
+    run, driven = await answered_beside(shop, Full(OSError("no room")))
+
+    with pytest.raises(OSError, match="no room"):
+        await asyncio.wait_for(driven.run(), TIMEOUT_S)
+
+    told = SideCallAborted("call_1_0/compressed", SMALL, ANSWERED)
+    assert of(await shop.log(run.id), SideCallAborted) == [told]
+
+
+class Stubborn:
+    """A model that answers all the same where it is cancelled, once it is let go."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def stream(self, _: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """Wait, whatever happens, and answer."""
+        self.reached.set()
+        while not self.go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.go.wait()
+        for delta in saying("Brief."):
+            assert not isinstance(delta, Exception)
+            yield delta
+
+
+@pytest.mark.parametrize("stop", [cancelled, expired, drained])
+async def test_a_model_that_is_asked_beside_and_will_not_be_stopped_is_counted(
+    shop: Workshop, stop: Callable[[Workshop, NewRun, Drive], Awaitable[None]]
+) -> None:
+    small = Stubborn()
+    run, driven = await begun_beside(shop, small, stop_s=0.05, drain_s=0.05)
+
+    async with in_background(driven):
+        await asyncio.wait_for(small.reached.wait(), TIMEOUT_S)
+        await stop(shop, run, driven)
+
+    small.go.set()
+    told = SideCallAborted("call_1_0/compressed", SMALL, UNKNOWN)
+    assert of(await shop.log(run.id), SideCallAborted) == [told]
+    assert await bill(shop) == {("test/model",): ANSWERED, (SMALL,): UNKNOWN}
 
 
 async def assert_counted(shop: Workshop, run_id: str, expected: Usage) -> None:

@@ -14,9 +14,11 @@ from milepost.core.events import (
     RunCancelled,
     RunCompleted,
     SessionLoaded,
+    SideCallAborted,
 )
 from milepost.core.messages import Message
 from milepost.core.model import TextDelta
+from milepost.core.usage import UNKNOWN
 from milepost.core.window import Place
 from milepost.providers.scripted import Scripted, calling, saying
 from milepost.store import removals, retention, summaries
@@ -174,6 +176,9 @@ async def test_a_run_that_is_cancelled_says_that_its_summary_was_not_waited_for(
     assert (work.kind, work.id, work.name, work.how, work.why) == (
         "summary", begun.id, "scribe/small", "closed", None,
     )  # fmt: skip
+    told = SideCallAborted(f"{begun.id}/summary", "scribe/small", UNKNOWN)
+    assert of(log, SideCallAborted) == [told]
+    assert ended.usage == UNKNOWN
 
 
 async def test_a_run_that_goes_on_elsewhere_shows_its_model_the_same(shop: Workshop) -> None:

@@ -55,6 +55,7 @@ from milepost.runtime.rails import Rails
 from milepost.runtime.reserving import Payer
 from milepost.runtime.screening import past_screen, screened
 from milepost.runtime.settle import Call
+from milepost.runtime.side_calls import subject_of
 from milepost.runtime.spending import Spending
 from milepost.runtime.stashes import PuttingOff
 from milepost.runtime.stops import Stops
@@ -161,9 +162,13 @@ class Acts:
             case _:
                 return UNKNOWN
 
-    def cut_off_beside(self) -> list[SideCallAborted]:
-        """Return what models were asked beside the conversation and cut off: each once."""
-        return self._spending.cut_off()
+    def told(self, effect: Call) -> None:
+        """Forget what a model was asked for the call beside the conversation: events tell of it."""
+        self._spending.told(subject_of(effect))
+
+    def untold(self, effect: Call) -> list[SideCallAborted]:
+        """Return what tells of that instead, once, where the call comes to nothing."""
+        return self._spending.untold(subject_of(effect))
 
     async def _call_model(self, effect: CallModel, seq: int, asked: Asked) -> list[Event]:
         journal, means = self._journal, self._means
@@ -425,7 +430,7 @@ class Acts:
 
     async def _summarize(self, effect: SummarizeHistory) -> list[Event]:
         told = await summarized(
-            effect.opening, self._seen.trimmed, self._journal.claim, self._means, self._spending
+            effect, self._seen.trimmed, self._journal.claim, self._means, self._spending
         )
         return [told, *self._spending.warnings()]
 

@@ -14,7 +14,7 @@ from milepost.guardrails.passage import Trigger
 from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
-from milepost.runtime.side_calls import Unanswered
+from milepost.runtime.side_calls import Unanswered, subject_of
 from milepost.runtime.spending import Spending
 from milepost.store.records import Claim
 
@@ -46,7 +46,7 @@ class CoherenceCheck:
     async def judge(self, effect: ScreenCall, said: Sequence[Message]) -> Judged:
         """Return whether the call serves what was said."""
         told = await self._spending.beside(
-            f"{effect.call.id}/coherence",
+            subject_of(effect),
             self._wanted.model,
             self._request(effect, said),
             self._asked,

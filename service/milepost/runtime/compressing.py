@@ -12,7 +12,7 @@ from milepost.core.usage import Usage
 from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
-from milepost.runtime.side_calls import Unanswered
+from milepost.runtime.side_calls import Unanswered, subject_of
 from milepost.runtime.spending import Spending
 from milepost.store.records import Claim
 
@@ -39,10 +39,9 @@ class Compressor:
 
     async def compress(self, effect: CompressResult) -> ToolResultCompressed:
         """Return what the model reads instead of the result, marked with its original length."""
-        subject, model = f"{effect.call.id}/compressed", effect.opening.model
         told = await self._spending.beside(
-            subject,
-            model,
+            subject_of(effect),
+            effect.opening.model,
             self._request(effect),
             lambda request: self._summarized(effect, request),
             lambda event: event.usage,

@@ -333,7 +333,6 @@ class Drive:
         """Let what cannot be repeated finish, stop the rest, and queue the run for another."""
         happened += await self._works.finish()
         await self._works.stop()
-        happened += self._works.cut_off_beside()
         state = self._journal.state
         if state.open_message and not _closes(happened, state.open_message):
             usage = self._acts.cut_off(state.open_message)

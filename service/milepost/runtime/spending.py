@@ -1,8 +1,7 @@
 """What one run takes of its tenant's budgets, under one claim: reserved first, settled after."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
@@ -38,6 +37,19 @@ Ask = Callable[[ModelRequest], Awaitable[T]]
 """Makes a model call, with a request whose answer has no more room than was granted."""
 
 
+@dataclass(slots=True)
+class _Beside:
+    """A call beside the conversation: how far it is, and what it took, once that is known."""
+
+    model: str
+    asked: Asked = field(default_factory=Asked)
+    taken: Usage | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(unknown_calls=self.asked.unknown_calls) if self.taken is None else self.taken
+
+
 class Spending:
     """The calls of one run, each within what all budgets that apply still give."""
 
@@ -45,7 +57,7 @@ class Spending:
         self._payer = payer
         self._means = means
         self._warnings: list[BudgetWarning] = []
-        self._cut_off: list[SideCallAborted] = []
+        self._beside: dict[str, _Beside] = {}
         self._has_exceeded = False
 
     async def message(
@@ -99,21 +111,27 @@ class Spending:
         """Return what a call beside the conversation comes to, or why it is not made.
 
         It is known as `subject` within the run, `model` is a `provider/model`, and `used` reads
-        what it took. What it warns of is kept, and so is what it has asked where it is cut off.
+        what it took. What it warns of is kept, and so is what it took, until that is `told`.
         """
-        asked = Asked()
-        try:
-            return await self._model(subject, (model,), request, ask, used, asked)
-        except asyncio.CancelledError:
-            if asked.unknown_calls:
-                usage = Usage(unknown_calls=asked.unknown_calls)
-                self._cut_off.append(SideCallAborted(subject, model, usage))
-            raise
+        call = self._beside[subject] = _Beside(model)
 
-    def cut_off(self) -> list[SideCallAborted]:
-        """Return the calls beside the conversation that were cut off: each once."""
-        cut_off, self._cut_off = self._cut_off, []
-        return cut_off
+        async def noted(granted: ModelRequest) -> T:
+            result = await ask(granted)
+            call.taken = used(result)
+            return result
+
+        return await self._model(subject, (model,), request, noted, used, call.asked)
+
+    def told(self, subject: str) -> None:
+        """Forget what was asked beside the conversation: an event tells of it."""
+        self._beside.pop(subject, None)
+
+    def untold(self, subject: str) -> list[SideCallAborted]:
+        """Return what tells of what was asked there, where no other event will: once."""
+        call = self._beside.pop(subject, None)
+        if call is None or call.usage == Usage():
+            return []
+        return [SideCallAborted(subject, call.model, call.usage)]
 
     async def _model(
         self,

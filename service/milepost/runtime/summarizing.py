@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from milepost.core.effects import SummarizeHistory
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.events import Failure, MemorySummarized, MemorySummarizing, MemoryTrimmed
 from milepost.core.messages import Message
@@ -11,7 +12,7 @@ from milepost.memory.summary import TOKENS_MAX, asking, summary_in
 from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
-from milepost.runtime.side_calls import Unanswered
+from milepost.runtime.side_calls import Unanswered, subject_of
 from milepost.runtime.spending import Spending
 from milepost.store.records import Claim
 
@@ -19,7 +20,7 @@ Trimming = MemorySummarized | MemoryTrimmed
 
 
 async def summarized(
-    opening: MemorySummarizing,
+    effect: SummarizeHistory,
     messages: Sequence[Message],
     claim: Claim,
     means: Means,
@@ -29,6 +30,7 @@ async def summarized(
 
     Only a lost lease is raised.
     """
+    opening = effect.opening
     request = ModelRequest(
         tenant=claim.tenant,
         model=opening.model.partition("/")[2],
@@ -36,7 +38,7 @@ async def summarized(
         tokens_max=TOKENS_MAX,
     )
     told = await spending.beside(
-        f"{opening.id}/summary",
+        subject_of(effect),
         opening.model,
         request,
         lambda granted: _told(opening, granted, means),

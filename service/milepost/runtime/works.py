@@ -89,10 +89,11 @@ class Works:
                 usage = Usage()
                 if isinstance(effect, CallModel):
                     usage = self._acts.cut_off(effect.message_id)
-                happened += self.cut_off_beside()
+                happened += self._untold(effect)
                 happened += self._journal.stamp(cut_off(effect, usage))
             elif error := work.exception():
                 self.broken = self.broken or error
+                happened += self._untold(effect)
             else:
                 happened += self._news(effect, work.result(), self._journal.state)
         return happened
@@ -105,13 +106,12 @@ class Works:
         if self._works:
             await asyncio.wait(self._works, timeout=self._means.drain_s)
         told = await self.announced()
-        for work in [work for work in self._works if work.cancelled()]:
-            del self._works[work]  # It was stopped by this, maybe only just now: it has not failed.
-        return [*told, *self.collect(), *self.cut_off_beside()]
-
-    def cut_off_beside(self) -> list[Stamped]:
-        """Take what models were asked beside the conversation by what has been stopped."""
-        return self._journal.stamp(*self._acts.cut_off_beside())
+        for work, effect in [*self._works.items()]:
+            if work.cancelled() or not work.done():
+                told += self._untold(effect)
+            if work.cancelled():
+                del self._works[work]  # It was stopped by this, maybe only now: it has not failed.
+        return [*told, *self.collect()]
 
     async def stop(self) -> list[LetGo]:
         """Cancel what is in hand. What will not be cancelled is let go of, too: the run goes on."""
@@ -133,10 +133,11 @@ class Works:
 
         By that a child may be over whose call was in hand still.
         """
-        happened = [*(await self.announced()), *self.cut_off_beside()]
+        happened = await self.announced()
         for each in let_go:
             if (brought := self._brought(each, state)) is None:
-                brought = self._journal.stamp(*await self._acts.left_behind(each.effect))
+                left = await self._acts.left_behind(each.effect)
+                brought = [*self._untold(each.effect), *self._journal.stamp(*left)]
             happened += brought
         return happened
 
@@ -168,7 +169,12 @@ class Works:
         return self._news(let_go.effect, let_go.work.result(), state)
 
     def _news(self, effect: Call, events: list[Event], state: State) -> list[Stamped]:
-        return self._journal.stamp(*self._stops.stopped(_untold(effect, events, state), state))
+        self._acts.told(effect)
+        return self._journal.stamp(*self._stops.stopped(_unheard(effect, events, state), state))
+
+    def _untold(self, effect: Call) -> list[Stamped]:
+        """Return what tells of a model that was asked for a call which comes to nothing."""
+        return self._journal.stamp(*self._acts.untold(effect))
 
     def _told_of(self, let_go: LetGo) -> StoppedWork | None:
         effect, why_left, tool = let_go.effect, None, None
@@ -182,7 +188,7 @@ class Works:
         return stopped(effect, self._journal.agent.model, tool, why_left, at_ms)
 
 
-def _untold(effect: Call, events: list[Event], state: State) -> list[Event]:
+def _unheard(effect: Call, events: list[Event], state: State) -> list[Event]:
     """Return the events without what became of a child that is over: its letter has said that."""
     if not isinstance(effect, CallTool) or effect.call.kind != "agent":
         return events

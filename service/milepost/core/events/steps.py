@@ -102,7 +102,8 @@ class ModelFellBack:
 class SideCallAborted:
     """A model that was asked beside the conversation was cut off with its run, or handed back.
 
-    `subject` is what it was asked about, and what for: `call_1_0/coherence`.
+    `subject` is what it was asked about, and what for: `call_1_0/coherence`. Its `usage` is known
+    where it had answered by then, and nobody could be told what.
     """
 
     type: ClassVar = "side_call.aborted"
