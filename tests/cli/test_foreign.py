@@ -43,3 +43,15 @@ async def test_every_command_notices_json_of_somebody_else(
 
     assert "is no Milepost server: " in said.complaint
     assert (said.code, said.out) == (FAILED, "")
+
+
+@pytest.mark.parametrize("words", ["batches list", "schedules list", "runs tool-calls x"])
+async def test_a_list_of_somebody_elses_things_ends_in_one_line(words: str, tmp_path: Path) -> None:
+    things = [{"id": "x", "call_id": "x", "output": "hello", "run": 1, "error": {}}]
+
+    async with scripted([answer("200 OK", {"object": "list", "data": things})]) as server:
+        at = {"MILEPOST_BASE_URL": server.base_url}
+        said = await asyncio.to_thread(typed, tmp_path, *words.split(), **at)
+
+    assert "is no Milepost server: " in said.complaint
+    assert (said.code, said.out) == (FAILED, "")

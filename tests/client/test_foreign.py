@@ -83,3 +83,25 @@ async def test_a_part_of_what_is_ours_is_not_taken_for_it(members: dict[str, obj
         ):
             with pytest.raises(ApiError, match="is no Milepost server"):
                 await ask
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"id": "batch_1", "object": "batch", "status": "completed", "metadata": {}},
+        {"id": "batch_1", "status": "running", "counts": {}},
+        {"id": "batch_1", "status": "running", "counts": 5},
+        {"id": 7, "status": "running", "counts": {"total": 1}},
+    ],
+)
+async def test_things_of_somebody_else_are_none_of_ours_though_they_have_ids(
+    member: dict[str, object],
+) -> None:
+    async with (
+        scripted([answer("200 OK", {"data": [member]}), answer("200 OK", member)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match="is no Milepost server"):
+            await client.batches.list()
+        with pytest.raises(ApiError, match="is no Milepost server"):
+            await client.batches.get("batch_1")

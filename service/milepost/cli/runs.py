@@ -252,7 +252,7 @@ def _waited_for(settings: Settings, run_id: str, wait_s: float) -> Run:
 
 
 def _row_of(call: ToolCall) -> tuple[str, ...]:
-    came_to = call.result if call.error is None else call.error["message"]
+    came_to = call.result if call.error is None else call.error.get("message")
     shown = came_to if isinstance(came_to, str) else json.dumps(came_to, ensure_ascii=False)
     tries = str(len(call.attempts))
     return call.call_id, call.tool, call.state, tries, "" if came_to is None else shown

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
-from milepost.client.foreign import listed, ours
+from milepost.client.foreign import listed, no_milepost, ours
+from milepost.client.members import Sure, Told, fits
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class Run:
     """One execution of an agent."""
 
     id: str
-    status: RunStatus
+    status: Sure[RunStatus]
     agent: str
     agent_version: int
     session_id: str
@@ -91,7 +92,7 @@ class ToolCall:
     arguments: Mapping[str, Any]
     effect: str | None
     idempotency_key: str
-    attempts: Sequence[Mapping[str, Any]]
+    attempts: Sure[Sequence[Mapping[str, Any]]]
     approval_ids: Sequence[str]
     child_run_id: str | None
     result: Any
@@ -116,7 +117,7 @@ class Batch:
     ended_at: str | None
     user: str | None
     made_by: str | None
-    counts: Mapping[str, int]
+    counts: Annotated[Mapping[str, int], Told(("total",))]
     done: int
     usage: Mapping[str, Any]
     metadata: Mapping[str, str]
@@ -140,7 +141,7 @@ class BatchResult:
     index: int
     custom_id: str | None
     run_id: str | None
-    status: RunStatus
+    status: Sure[RunStatus]
     output: Mapping[str, Any] | None
     usage: Mapping[str, Any] | None
     finish_reason: str | None
@@ -210,7 +211,7 @@ class Schedule:
     name: str | None
     cron: str
     timezone: str
-    run: ScheduledRun
+    run: Sure[ScheduledRun]
     overlap: Overlap
     late_max_s: float | None
     enabled: bool
@@ -250,7 +251,7 @@ class Approval:
     decision: Decision | None
     decided_by: str | None
     comment: str | None
-    version: int
+    version: Sure[int]
     raw: Mapping[str, Any]
 
 
@@ -273,7 +274,7 @@ class Agent:
 
     id: str
     name: str
-    version: int
+    version: Sure[int]
     model: str
     instructions: str | None
     tools: Sequence[str]
@@ -301,7 +302,7 @@ class Session:
     expires_at: str | None
     keep_s: int | None
     forked_from: Mapping[str, str] | None
-    metadata: Mapping[str, str]
+    metadata: Sure[Mapping[str, str]]
     raw: Mapping[str, Any]
 
 
@@ -313,7 +314,7 @@ class Budget:
     """
 
     id: str
-    scope: BudgetScope
+    scope: Sure[BudgetScope]
     scope_value: str | None
     known: bool | None
     period: BudgetPeriod
@@ -343,7 +344,7 @@ class Memory:
     """Something that was learned: what it says, whose it is, and in `source` where it was said."""
 
     id: str
-    scope: MemoryScope
+    scope: Sure[MemoryScope]
     owner: str | None
     kind: MemoryKind
     subject: str | None
@@ -392,7 +393,7 @@ class Grant:
     """A person's yes that holds for a session; without a digest, whatever the arguments are."""
 
     id: str
-    session_id: str
+    session_id: Sure[str]
     tool: str
     digest: str | None
     approval_id: str
@@ -410,7 +411,7 @@ class Erasure:
     """All that there is of a user, on its way out; `user` is None once it is gone."""
 
     id: str
-    status: Literal["running", "completed"]
+    status: Sure[Literal["running", "completed"]]
     user: str | None
     stage: str
     erased: Mapping[str, int]
@@ -462,11 +463,14 @@ class Event:
 def shaped(kind: type[T], body: object) -> T:
     """Return the answer as `kind`; what the server does not say is None.
 
-    Raises `ApiError` for an answer without what comes first of its kind: it is somebody else's.
+    Raises `ApiError` for an answer without what comes first of its kind, or with members that are
+    of another one: it is somebody else's.
     """
     assert is_dataclass(kind)
     named = [field.name for field in fields(kind)]
     whole = ours(body, named[0])
+    if not fits(kind, whole):
+        raise no_milepost(str(whole))
     said = {name: whole.get(name) for name in named}
     return kind(**{**said, "raw": whole})
 
