@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import orjson
@@ -111,21 +112,40 @@ async def test_a_busy_server_may_say_by_its_clock_when_to_ask_again() -> None:
     assert caught.value.retry_after_s == 30.0
 
 
-@pytest.mark.parametrize("path", ["/v1/runs/run_1", "/v1/runs/run_1/events"])
-async def test_of_a_refusal_without_an_end_enough_is_read(path: str) -> None:
+@asynccontextmanager
+async def endless(head: bytes) -> AsyncIterator[str]:
+    """Give the address of a server that begins all its answers so, and never ends one."""
+
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n")
+        writer.write(head + b"connection: close\r\n\r\n")
         with suppress(OSError):
             while True:
                 writer.write(b"<p>no</p>" * 1_000)
                 await writer.drain()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with Milepost(address, patience=EAGER) as client:
-            with pytest.raises(ApiError, match=r"the server answered 403: <p>no</p>"):
-                await refused(client, path)
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("path", ["/v1/runs/run_1", "/v1/runs/run_1/events"])
+async def test_of_a_refusal_without_an_end_enough_is_read(path: str) -> None:
+    async with (
+        endless(b"HTTP/1.1 403 Forbidden\r\n") as address,
+        Milepost(address, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match=r"the server answered 403: <p>no</p>"):
+            await refused(client, path)
+
+
+@pytest.mark.parametrize("path", ["/v1/runs/run_1", "/v1/runs/run_1/events"])
+async def test_of_a_page_without_an_end_enough_is_read(path: str) -> None:
+    async with (
+        endless(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n") as address,
+        Milepost(address, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match=r"is no Milepost server: '<p>no.* as text/html"):
+            await refused(client, path)
 
 
 async def refused(client: Milepost, path: str) -> None:
@@ -309,6 +329,22 @@ async def test_an_object_of_somebody_else_is_none_of_ours(body: object) -> None:
             with pytest.raises(ApiError, match="is no Milepost server") as caught:
                 await ask
             assert caught.value.code == "not_milepost"
+
+
+@pytest.mark.parametrize("media", ["text/html", "application/json", "text/event-stream, text/html"])
+async def test_a_stream_that_is_none_is_told_of_by_what_came_instead(media: str) -> None:
+    page = answer("200 OK", {"hello": "world"}).replace(b"application/json", media.encode())
+    async with (
+        scripted([page]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError) as caught:
+            await anext(client.runs.stream("run_1"))
+
+    told = str(caught.value)
+    assert f"what answers at {server.base_url} is no Milepost server: " in told
+    assert told.endswith(f" as {media}; give the address of one")
+    assert len(server.asked) == 1
 
 
 async def test_a_page_of_somebody_else_is_no_export() -> None:

@@ -23,7 +23,12 @@ def listed(said: object) -> Sequence[Any]:
     return members
 
 
-def no_milepost(said: str, *, at: str = "there", status: int = 200) -> ApiError:
-    """Return the error that says so, with the beginning of what was said."""
-    told = f"what answers {at} is no Milepost server: {said[:SHOWN_MAX]!r}"
-    return ApiError({"detail": told, "code": "not_milepost"}, status=status)
+def no_milepost(
+    said: str, *, media: str | None = None, at: str = "there", status: int = 200
+) -> ApiError:
+    """Return the error that says so, with the beginning of what was said, and as what."""
+    kind = "" if media is None else f" as {media or 'nothing that it names'}"
+    told = f"what answers {at} is no Milepost server: {said[:SHOWN_MAX]!r}{kind}"
+    return ApiError(
+        {"detail": f"{told}; give the address of one", "code": "not_milepost"}, status=status
+    )

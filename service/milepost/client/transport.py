@@ -117,7 +117,7 @@ class Transport:
                     method, path, params=_sendable(params), content=content, headers=sent
                 ) as answer:
                     if answer.is_success:
-                        return self._decoded(await answer.aread())
+                        return await self._said(answer)
                     error = refusal = await _problem(answer)
                 repeatable = refusal.retryable and (
                     method in _REPEATABLE or not _may_be_done(refusal)
@@ -182,20 +182,20 @@ class Transport:
 
     async def _require(self, media: str, answer: httpx2.Response) -> None:
         """Raise `ApiError` where somebody else answers with something else."""
-        if not answer.headers.get("content-type", "").lower().startswith(media):
-            raise self.foreign(_text_of(await _beginning(answer)))
+        if _media_of(answer) != media:
+            raise self.foreign(_text_of(await _beginning(answer)), answer)
 
-    def _decoded(self, content: bytes) -> Any:
+    async def _said(self, answer: httpx2.Response) -> Any:
         """Return what a success says: an object, or nothing, if it is Milepost that answers."""
-        if not content:
-            return None
-        try:
-            said = orjson.loads(content)
-        except orjson.JSONDecodeError:
+        if _media_of(answer) != JSON:
+            content = await _beginning(answer)
             said = None
-        if isinstance(said, dict):
-            return said
-        raise self.foreign(_text_of(content))
+        else:
+            content = await answer.aread()
+            said = _object_of(content)
+        if said is None and content:
+            raise self.foreign(_text_of(content), answer)
+        return said
 
     def _line(self, line: bytes) -> Any:
         try:
@@ -205,9 +205,10 @@ class Transport:
                 f"a line from {self.base_url} is no JSON: {line[:SHOWN_MAX]!r}", code="unreachable"
             ) from error
 
-    def foreign(self, said: str) -> ApiError:
+    def foreign(self, said: str, answer: httpx2.Response | None = None) -> ApiError:
         """Return what to say of an answer that Milepost does not give."""
-        return no_milepost(said, at=f"at {self.base_url}")
+        media = None if answer is None else answer.headers.get("content-type", "")
+        return no_milepost(said, media=media, at=f"at {self.base_url}")
 
     async def pause(self, failures: int, wanted_s: float | None) -> None:
         """Wait before the next try, not at the same moment as everybody else."""
@@ -392,6 +393,20 @@ async def _beginning(answer: httpx2.Response) -> bytes:
         if len(said) >= REFUSAL_BYTES_MAX:
             break
     return said[:REFUSAL_BYTES_MAX]
+
+
+def _media_of(answer: httpx2.Response) -> str:
+    """Return of what kind the answer says to be, without what it says of that kind."""
+    kind: str = answer.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+def _object_of(content: bytes) -> dict[str, Any] | None:
+    try:
+        said = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    return said if isinstance(said, dict) else None
 
 
 def _text_of(said: bytes) -> str:
