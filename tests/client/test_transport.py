@@ -347,6 +347,17 @@ async def test_a_stream_that_is_none_is_told_of_by_what_came_instead(media: str)
     assert len(server.asked) == 1
 
 
+async def test_a_stream_is_utf_8_whatever_its_header_says() -> None:
+    ended = stream(frame("run.completed", {"output": "Grüße"}, seq=1))
+    async with (
+        scripted([ended.replace(b"utf-8", b"utf-16")]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        event = await anext(client.runs.stream("run_1"))
+
+    assert event.data == {"output": "Grüße"}
+
+
 async def test_a_page_of_somebody_else_is_no_export() -> None:
     async with (
         scripted([answer("200 OK", {"n": 1})]) as server,

@@ -178,6 +178,7 @@ class Transport:
                 yield None
                 return
             await self._require(EVENT_STREAM, source.response)
+            source.response.encoding = "utf-8"  # As all such streams, whatever a proxy says of it.
             yield aiter(source)
 
     async def _require(self, media: str, answer: httpx2.Response) -> None:
