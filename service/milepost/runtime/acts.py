@@ -55,11 +55,11 @@ from milepost.runtime.rails import Rails
 from milepost.runtime.reserving import Payer
 from milepost.runtime.screening import past_screen, screened
 from milepost.runtime.settle import Call
-from milepost.runtime.side_calls import subject_of
 from milepost.runtime.spending import Spending
 from milepost.runtime.stashes import PuttingOff
 from milepost.runtime.stops import Stops
 from milepost.runtime.structured import instruction
+from milepost.runtime.subjects import subject_of
 from milepost.runtime.summarizing import summarized
 from milepost.runtime.transactions import Transacting
 from milepost.telemetry.logs import logger

@@ -14,8 +14,9 @@ from milepost.guardrails.passage import Trigger
 from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
-from milepost.runtime.side_calls import Unanswered, subject_of
+from milepost.runtime.side_calls import Unanswered
 from milepost.runtime.spending import Spending
+from milepost.runtime.subjects import subject_of
 from milepost.store.records import Claim
 
 GUARDRAIL = "coherence"

@@ -12,8 +12,9 @@ from milepost.core.usage import Usage
 from milepost.runtime import notices, side_calls
 from milepost.runtime.means import Means
 from milepost.runtime.reserving import Refused
-from milepost.runtime.side_calls import Unanswered, subject_of
+from milepost.runtime.side_calls import Unanswered
 from milepost.runtime.spending import Spending
+from milepost.runtime.subjects import subject_of
 from milepost.store.records import Claim
 
 SUMMARY_TOKENS_MIN = 128

@@ -110,7 +110,7 @@ class Drive:
     async def run(self) -> None:
         """Drive the run until this worker lets go of it. Raises `FencedError` if it was taken."""
         journal = self._journal
-        happened: list[Stamped] = []
+        happened = journal.stamp(*journal.lost)
         with (
             self._means.ports.hub.bell(inbox_bell(journal.claim.run_id)) as self._woken,
             Reminder(INBOX_POLL_S, self._wake),
@@ -118,7 +118,7 @@ class Drive:
             alarm = self._set_alarm()
             try:
                 if self._seen.loaded:
-                    happened = journal.stamp(self._seen.loaded)
+                    happened += journal.stamp(self._seen.loaded)
                 while not await self._advance(happened):
                     mail = journal.inbox_known > journal.inbox_seen
                     happened = [] if mail else await self._await_more(self._woken)

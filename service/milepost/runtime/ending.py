@@ -15,6 +15,7 @@ from milepost.core.events import (
     MessageAborted,
     MessageStarted,
     RunCancelled,
+    SideCallAborted,
     Terminal,
     ToolCallCompleted,
 )
@@ -28,6 +29,7 @@ from milepost.runtime import child_runs
 from milepost.runtime.journal import Ports, ending
 from milepost.runtime.letters import events_of
 from milepost.runtime.logged import Logged, logged
+from milepost.runtime.lost_side_calls import LostSideCalls
 from milepost.runtime.settle import closing, in_hand
 from milepost.runtime.stopping import work_of
 from milepost.runtime.withholding import without_unseen
@@ -60,7 +62,7 @@ async def end_run(
         raise StaleError(f"run {row.id} was erased meanwhile; look again")
     past, now = _Past.of(entries), ports.clock()
     came = await without_unseen(ports, row, past.state, _came(past.state, letters))
-    before, last = _last_events(past, came, terminal, now)
+    before, last = _last_events(past, [*past.lost, *came], terminal, now)
     events = [*before, last]
     spans, sampled = _cut_off(row, past, events, now)
     change = ending(last, reduce(evolve, events, past.state), now)
@@ -90,18 +92,25 @@ async def end_run(
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A run's log as it was found, up to `head`; `models` are those that were asked, in order."""
+    """A run's log as it was found, up to `head`; `models` are those that were asked, in order.
+
+    `lost` tells of those that were asked beside the conversation, by a worker that is gone.
+    """
 
     head: int
     log: Sequence[Logged]
     state: State
     models: Sequence[str]
+    lost: Sequence[SideCallAborted]
 
     @classmethod
     def of(cls, entries: Sequence[LogEntry]) -> "_Past":
         log = logged(entries)
         asked = [each.event.model for each in log if isinstance(each.event, MessageStarted)]
-        return cls(entries[-1].seq, log, fold(each.event for each in log), asked)
+        lost = LostSideCalls()
+        for each in log:
+            lost.feed(each.event)
+        return cls(entries[-1].seq, log, fold(each.event for each in log), asked, lost.told())
 
     @property
     def asked_last(self) -> str:
@@ -159,20 +168,20 @@ def _cut_off(
 def _billed(
     row: RunRow, past: _Past, events: Sequence[Event], time_ms: int
 ) -> tuple[UsageRow, ...]:
-    """Return what is known of the call that the ending cuts off, if there is one."""
+    """Return what is known of the calls of models that the ending cuts off, if there are any."""
     return tuple(
         UsageRow(
             seq,
             row.session_id,
             row.agent,
-            past.asked_last,
+            event.model if isinstance(event, SideCallAborted) else past.asked_last,
             row.user,
             row.metadata,
             time_ms,
             event.usage,
         )
         for seq, event in enumerate(events, start=past.head + 1)
-        if isinstance(event, MessageAborted)
+        if isinstance(event, MessageAborted | SideCallAborted)
     )
 
 

@@ -130,6 +130,7 @@ class Journal:
         self.inbox_seen = 0
         self.inbox_known = claim.inbox_seq
         self.told_of: tuple[str, ...] = ()  # The runs of which a summary tells.
+        self.lost: Sequence[SideCallAborted] = ()  # What the claim found lost with a dead worker.
         self._spans = spans
         self._ports = ports
         self._writer = ports.new_id("apd")

@@ -16,6 +16,7 @@ from milepost.live.frames import Frame
 from milepost.runtime import notices
 from milepost.runtime.children import within
 from milepost.runtime.journal import Journal
+from milepost.runtime.lost_side_calls import LostSideCalls
 from milepost.runtime.means import Means
 from milepost.runtime.ports import Past
 from milepost.runtime.worked_time import WorkedTime
@@ -36,6 +37,7 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
     else:
         entries = await means.ports.store.entries(claim.tenant, claim.run_id, claim.head)
     state, event, worked = State(), None, WorkedTime()
+    lost = LostSideCalls(agent.guardrails.coherence if agent.guardrails else None)
     spans = SpanFold(
         claim.run_id,
         claim.trace_parent,
@@ -48,12 +50,15 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
             state = evolve(state, event)
             spans.feed(entry.seq, entry.time_ms, event)
             worked.feed(event, entry.time_ms)
+            lost.feed(event)
     if isinstance(event, RunResumed) and event.why in _TAKEN_OVER:
         notices.run_taken_over(event, claim.run_id)
     last = entries[-1]
     shown = Frame(claim.run_id, last.seq, last.type, last.time_ms, last.data.encode())
     means.ports.hub.publish(claim.run_id, [shown])
-    return Journal(claim, adapted(agent, state), state, spans, means.ports, worked)
+    journal = Journal(claim, adapted(agent, state), state, spans, means.ports, worked)
+    journal.lost = lost.told()
+    return journal
 
 
 def adapted(agent: Agent, state: State) -> Agent:

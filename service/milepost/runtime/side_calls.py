@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from milepost.core.effects import CompressResult, ScreenCall, SummarizeHistory
 from milepost.core.errors import InvalidError, ProviderError
 from milepost.core.model import FellBack, ModelRequest, Provider, Reply
 from milepost.core.usage import Usage
@@ -11,7 +10,6 @@ from milepost.providers.assemble import Assembly
 from milepost.providers.closing import closing
 from milepost.runtime.calls import priced
 from milepost.runtime.means import Means
-from milepost.runtime.settle import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +26,6 @@ class Unanswered:
 
     error: Exception
     usage: Usage
-
-
-def subject_of(effect: Call) -> str:
-    """Return how what a call asks another model is known within the run: about what, what for.
-
-    It is empty for a call that asks none.
-    """
-    match effect:
-        case SummarizeHistory(opening):
-            return f"{opening.id}/summary"
-        case ScreenCall(call):
-            return f"{call.id}/coherence"
-        case CompressResult(call):
-            return f"{call.id}/compressed"
-        case _:
-            return ""
 
 
 async def ask(model: str, request: ModelRequest, means: Means) -> Answered | Unanswered:

@@ -100,7 +100,7 @@ class ModelFellBack:
 
 @dataclass(frozen=True, slots=True)
 class SideCallAborted:
-    """A model that was asked beside the conversation was cut off with its run, or handed back.
+    """A model that was asked beside the conversation was cut off, with its run or its worker.
 
     `subject` is what it was asked about, and what for: `call_1_0/coherence`. Its `usage` is known
     where it had answered by then, and nobody could be told what.
