@@ -16,6 +16,7 @@ from milepost.core.events import (
     BudgetWarning,
     ChildRunStarted,
     MessageAborted,
+    RunCancelled,
     RunCompleted,
     RunFailed,
     RunIncomplete,
@@ -49,6 +50,7 @@ from tests.runtime.workshop import (
     TENANT,
     TIMEOUT_S,
     Held,
+    Turns,
     Workshop,
     in_background,
     of,
@@ -396,6 +398,25 @@ async def test_a_cancelled_call_counts_with_all_that_was_reserved(shop: Workshop
 
     assert (await shop.row(run.id)).status == "cancelled"
     assert await spent(shop, budget) == Amounts(model_calls=1)
+
+
+async def test_a_cancelled_call_beside_the_conversation_counts_as_often_as_in_the_run(
+    shop: Workshop,
+) -> None:
+    budget = await kept(shop.store, model_calls=9)
+    model = Turns(Scripted([calling(("add", {"a": 1, "b": 2}))]), small := Held())
+    agent = shop.agent(add, compression=Compression("test/model", threshold_chars=0))
+    run = await shop.queue()
+    means = shop.means(model, add, budgets=budgets_of(shop))
+    drive = await shop.driving(await shop.claim(), agent, means)
+
+    async with in_background(drive):
+        await asyncio.wait_for(small.reached.wait(), TIMEOUT_S)
+        await shop.cancel(run.id)
+
+    [ended] = of(await shop.log(run.id), RunCancelled)
+    assert (ended.usage.model_calls, ended.usage.unknown_calls) == (1, 1)
+    assert await spent(shop, budget) == Amounts(model_calls=2)
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_counts_with_nothing(
