@@ -172,6 +172,36 @@ async def test_a_refusal_has_the_code_and_all_that_the_server_said() -> None:
     assert error.problem["approval"] == {"id": "apr_1"}
 
 
+async def test_a_key_is_not_taken_where_a_server_sends_us_and_where_that_is_is_said() -> None:
+    async with scripted([answer("200 OK", RUN)]) as elsewhere:
+        sent = answer("307 Temporary Redirect", location=f"{elsewhere.base_url}/v1/runs/run_1")
+        async with (
+            scripted([sent]) as server,
+            Milepost(server.base_url, "mp_secret", patience=EAGER) as client,
+        ):
+            with pytest.raises(ApiError) as caught:
+                await client.runs.get("run_1")
+
+    assert elsewhere.asked == []
+    assert str(caught.value) == (
+        f"the server answered 307: it sends us to '{elsewhere.base_url}/v1/runs/run_1', where the"
+        " key does not go; if that is Milepost, give its address"
+    )
+
+
+@pytest.mark.parametrize("code", [404, None, [], {}])
+async def test_a_refusal_of_somebody_else_is_told_in_its_own_words(code: object) -> None:
+    refusal = {"code": code, "message": "no such pipeline"}
+    async with (
+        scripted([answer("404 Not Found", refusal)]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(ApiError, match=r"answered 404: .*no such pipeline") as caught:
+            await client.runs.get("run_1")
+
+    assert caught.value.code == "not_a_problem"
+
+
 async def test_a_proxys_own_error_page_is_tried_again_if_it_may_pass() -> None:
     page = b"HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n<html>bad gateway</html>"
 

@@ -15,6 +15,14 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import orjson
 
+from milepost.client.answers import (
+    NOT_A_PROBLEM,
+    beginning_of,
+    media_of,
+    object_of,
+    problem_of,
+    text_of,
+)
 from milepost.client.foreign import SHOWN_MAX, no_milepost
 from milepost.client.patience import Patience
 from milepost.core.errors import (
@@ -24,14 +32,12 @@ from milepost.core.errors import (
     MilepostError,
     UnavailableError,
 )
-from milepost.core.http_dates import seconds_between
 
 CONNECT_S = 10.0
 READ_S = 60.0
 SILENCE_S_MAX = 30.0  # A stream that lives has a heartbeat every ten seconds.
 KEPT_MAX = 20
 EVENT_BYTES_MAX = 16 * 1_048_576
-REFUSAL_BYTES_MAX = 1_048_576
 JITTER = 0.2
 
 JSON, JSON_LINES = "application/json", "application/x-ndjson"
@@ -39,12 +45,10 @@ EVENT_STREAM = "text/event-stream"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # A POST carries an idempotency key; what else changes something is not sent twice.
 _REPEATABLE = frozenset({"GET", "POST"})
-_PASSING = frozenset({429, 502, 503, 504})
 # What a proxy says that has lost the server's answer.
 _ANSWER_LOST = frozenset({502, 504})
 # What a server says that may have lost its database's answer, or is stopped before it could answer.
 _MAY_BE_DONE = frozenset({"database_unavailable", "unavailable"})
-NOT_A_PROBLEM = "not_a_problem"
 
 Params = Mapping[str, object]
 
@@ -118,7 +122,7 @@ class Transport:
                 ) as answer:
                     if answer.is_success:
                         return await self._said(answer)
-                    error = refusal = await _problem(answer)
+                    error = refusal = await problem_of(answer)
                 repeatable = refusal.retryable and (
                     method in _REPEATABLE or not _may_be_done(refusal)
                 )
@@ -136,7 +140,7 @@ class Transport:
             try:
                 async with self._http.stream("GET", path, headers={"Accept": JSON_LINES}) as answer:
                     if not answer.is_success:
-                        raise await _problem(answer)
+                        raise await problem_of(answer)
                     await self._require(JSON_LINES, answer)
                     has_begun = True
                     async for line in _lines_of(answer):
@@ -173,7 +177,7 @@ class Transport:
             max_event_size=EVENT_BYTES_MAX,
         ) as source:
             if not source.response.is_success:
-                raise await _problem(source.response)
+                raise await problem_of(source.response)
             if source.response.status_code == 204:
                 yield None
                 return
@@ -183,19 +187,19 @@ class Transport:
 
     async def _require(self, media: str, answer: httpx2.Response) -> None:
         """Raise `ApiError` where somebody else answers with something else."""
-        if _media_of(answer) != media:
-            raise self.foreign(_text_of(await _beginning(answer)), answer)
+        if media_of(answer) != media:
+            raise self.foreign(text_of(await beginning_of(answer)), answer)
 
     async def _said(self, answer: httpx2.Response) -> Any:
         """Return what a success says: an object, or nothing, if it is Milepost that answers."""
-        if _media_of(answer) != JSON:
-            content = await _beginning(answer)
+        if media_of(answer) != JSON:
+            content = await beginning_of(answer)
             said = None
         else:
             content = await answer.aread()
-            said = _object_of(content)
+            said = object_of(content)
         if said is None and content:
-            raise self.foreign(_text_of(content), answer)
+            raise self.foreign(text_of(content), answer)
         return said
 
     def _line(self, line: bytes) -> Any:
@@ -358,57 +362,3 @@ def _may_be_done(error: ApiError) -> bool:
     if error.code == NOT_A_PROBLEM:
         return error.status in _ANSWER_LOST
     return error.code in _MAY_BE_DONE
-
-
-async def _problem(answer: httpx2.Response) -> ApiError:
-    """Return the answer as an error; a proxy on the way may have given one of its own kind."""
-    said = await _beginning(answer)
-    problem: Any = None
-    if "json" in answer.headers.get("content-type", ""):
-        try:
-            problem = orjson.loads(said)
-        except orjson.JSONDecodeError:
-            problem = None
-    if not isinstance(problem, dict) or "code" not in problem:
-        problem = {
-            "detail": f"the server answered {answer.status_code}: {_text_of(said)}",
-            "code": NOT_A_PROBLEM,
-            "retryable": answer.status_code in _PASSING,
-        }
-    return ApiError(problem, status=answer.status_code, retry_after_s=_retry_after_s(answer))
-
-
-def _retry_after_s(answer: httpx2.Response) -> float | None:
-    """Return when the server wants to be asked again: it says so in seconds, or by its clock."""
-    said = answer.headers.get("retry-after", "")
-    if said.isdecimal():
-        return float(said)
-    return seconds_between(answer.headers.get("date"), said)
-
-
-async def _beginning(answer: httpx2.Response) -> bytes:
-    """Return what the answer says, and of one without an end what is enough to tell."""
-    said = b""
-    async for piece in answer.aiter_bytes():
-        said += piece
-        if len(said) >= REFUSAL_BYTES_MAX:
-            break
-    return said[:REFUSAL_BYTES_MAX]
-
-
-def _media_of(answer: httpx2.Response) -> str:
-    """Return of what kind the answer says to be, without what it says of that kind."""
-    kind: str = answer.headers.get("content-type", "")
-    return kind.partition(";")[0].strip().lower()
-
-
-def _object_of(content: bytes) -> dict[str, Any] | None:
-    try:
-        said = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return None
-    return said if isinstance(said, dict) else None
-
-
-def _text_of(said: bytes) -> str:
-    return said[: SHOWN_MAX * 4].decode(errors="replace")[:SHOWN_MAX]
