@@ -18,6 +18,10 @@ def test_a_failure_is_told_whole_since_the_remedy_stands_at_its_end() -> None:
     assert said.endswith(REMEDY)
 
 
+def test_a_failure_of_somebody_elses_run_is_told_as_it_is() -> None:
+    assert summary(Event("run.failed", "run_1", {"error": "gone"}, "6", 6)) == "error=gone"
+
+
 def test_whatever_else_is_long_is_cut() -> None:
     said = summary(Event("tool_call.completed", "run_1", {"result": "x" * 2 * WIDTH_MAX}, "6", 6))
 

@@ -410,7 +410,19 @@ async def test_an_export_that_ends_in_the_middle_of_a_line_is_not_whole() -> Non
 
 
 @pytest.mark.parametrize(
-    "data", [b"hello", b"[1]", b"{}", b'{"type":"x","run_id":1}', b"null", b'"run.queued"']
+    "data",
+    [
+        b"hello",
+        b"[1]",
+        b"{}",
+        b'{"type":"x","run_id":1}',
+        b"null",
+        b'"run.queued"',
+        b'{"type":"run.failed","run_id":"run_1","seq":1,"data":"it failed"}',
+        b'{"type":7,"run_id":"run_1","seq":1,"data":{}}',
+        b'{"type":"run.failed","run_id":"run_1","seq":"1","data":{}}',
+        b'{"type":"approval.requested","run_id":7,"time":7,"data":{"id":"apr_1","version":1}}',
+    ],
 )
 async def test_a_frame_of_somebody_else_is_noticed(data: bytes) -> None:
     foreign = stream(b"retry: " + b"9" * 500 + b"\n\nid: 1\nevent: x\ndata: " + data + b"\n\n")

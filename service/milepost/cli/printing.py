@@ -133,9 +133,9 @@ class Telling:
 
 def summary(event: Event) -> str:
     """Return what is worth knowing of an event, on one line: of a failure all, with its remedy."""
-    if event.type == "run.failed":
-        error = event.data["error"]
-        return legible(" ".join(f"{error['code']}: {error['message']}".split()))
+    match event.data:
+        case {"error": {"code": code, "message": message}} if event.type == "run.failed":
+            return legible(" ".join(f"{code}: {message}".split()))
     names = _TELLING.get(event.type, tuple(event.data))
     told = ((name, event.data.get(name)) for name in names)
     line = legible(

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from httpx2 import ServerSentEvent
 
+from milepost.client.members import made
 from milepost.client.shapes import Approval, ApprovalChange, shaped
 from milepost.client.transport import Params
 
@@ -53,9 +54,9 @@ class ChangePlace:
         self.id = frame.id or self.id
         said: Mapping[str, Any] = orjson.loads(frame.data)
         if said["type"] != SNAPSHOT:
-            change = ApprovalChange(
-                said["type"], shaped(Approval, said["data"]), self.id, said["time"]
-            )
+            told = {name: said.get(name) for name in ("type", "time")}
+            approval = shaped(Approval, said["data"])
+            change = made(ApprovalChange, {**told, "approval": approval, "id": self.id})
             return Told((change,)) if self.is_news(change.approval) else None
         told, rest_after = said["data"]["approvals"], said["data"]["next_cursor"]
         waiting = [shaped(Approval, each) for each in told]

@@ -8,6 +8,7 @@ import httpx2
 import orjson
 
 from milepost.client.following import Following
+from milepost.client.members import made
 from milepost.client.shapes import (
     Batch,
     BatchProgress,
@@ -156,17 +157,10 @@ class _Place:
         self.id = frame.id
         said = orjson.loads(frame.data)
         data = said["data"]
-        return BatchProgress(
-            type=said["type"],
-            batch_id=said["batch_id"],
-            status=data["status"],
-            done=data["done"],
-            total=data["counts"]["total"],
-            counts=data["counts"],
-            usage=data["usage"],
-            id=frame.id,
-            time=said["time"],
-        )
+        told = {name: said.get(name) for name in ("type", "batch_id", "time")}
+        far = {name: data.get(name) for name in ("status", "done", "counts", "usage")}
+        total = data["counts"]["total"]
+        return made(BatchProgress, {**told, **far, "total": total, "id": frame.id})
 
 
 def _whole(item: Item) -> Mapping[str, Any]:

@@ -45,6 +45,13 @@ def fits(shape: type, said: Mapping[str, Any]) -> bool:
     return all(_is(member, said.get(name)) for name, member in _members(shape).items())
 
 
+def made(shape: type[T], members: Mapping[str, Any]) -> T:
+    """Return a `shape` of these members. Raises `TypeError` if they are not what it promises."""
+    if not fits(shape, members):
+        raise TypeError(f"this is no {shape.__name__}: {members}")
+    return shape(**members)
+
+
 def _is(member: _Member, value: object) -> bool:
     if value is None:
         return member.told is None or NoneType in member.kinds

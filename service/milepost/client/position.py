@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from httpx2 import ServerSentEvent
 
+from milepost.client.members import made
 from milepost.client.shapes import Event
 
 _IN_A_MESSAGE = re.compile(r"[0-9]+~(?P<message_id>[^:]+):(?P<offset>[0-9]+)")
@@ -74,6 +75,5 @@ class Position:
 
 def _event(frame: ServerSentEvent, place: str) -> Event:
     said: dict[str, Any] = orjson.loads(frame.data)
-    return Event(
-        said["type"], said["run_id"], said["data"], place, said.get("seq"), said.get("time")
-    )
+    told = {name: said.get(name) for name in ("type", "run_id", "data", "seq", "time")}
+    return made(Event, {**told, "id": place})

@@ -161,15 +161,15 @@ class BatchProgress:
     `id` is the position behind it: the `after` of whoever goes on from here.
     """
 
-    type: str
-    batch_id: str
-    status: BatchStatus
-    done: int
-    total: int
-    counts: Mapping[str, int]
-    usage: Mapping[str, Any]
+    type: Sure[str]
+    batch_id: Sure[str]
+    status: Sure[BatchStatus]
+    done: Sure[int]
+    total: Sure[int]
+    counts: Sure[Mapping[str, int]]
+    usage: Sure[Mapping[str, Any]]
     id: str
-    time: str
+    time: Sure[str]
 
 
 class ScheduledRun(TypedDict):
@@ -262,10 +262,10 @@ class ApprovalChange:
     `id` is the `after` of whoever goes on from here; None where one has to begin anew.
     """
 
-    type: str
-    approval: Approval
+    type: Sure[str]
+    approval: Sure[Approval]
     id: str | None
-    time: str
+    time: Sure[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,10 +452,10 @@ class Event:
     `id` is the position behind it: the `after` of whoever goes on from here.
     """
 
-    type: str
-    run_id: str
-    data: Mapping[str, Any]
-    id: str
+    type: Sure[str]
+    run_id: Sure[str]
+    data: Sure[Mapping[str, Any]]
+    id: Sure[str]
     seq: int | None = None
     time: str | None = None
 
