@@ -479,6 +479,56 @@ async def test_what_a_path_would_lose_is_no_id(name: str) -> None:
     assert server.asked == []
 
 
+@pytest.mark.parametrize("text", ["\ud800", "run_1\ud800x"])
+async def test_what_is_no_text_is_refused_wherever_it_stands(text: str) -> None:
+    async with (
+        scripted([]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        for ask in (
+            client.runs.get(text),
+            client.runs.list(metadata={text: "a"}),
+            client.runs.list(user=text),
+            anext(client.runs.stream("run_1", types=[text])),
+            anext(client.runs.stream("run_1", after=text)),
+        ):
+            with pytest.raises(InvalidError):
+                await ask
+
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("after", ["1\n2", "1\r\nauthorization: Bearer mp_other", "é", "\x00"])
+async def test_what_can_be_no_events_id_is_refused_and_nobody_is_asked(after: str) -> None:
+    async with (
+        scripted([]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        with pytest.raises(InvalidError, match="is the id of no event"):
+            await anext(client.runs.stream("run_1", after=after))
+
+    assert server.asked == []
+
+
+async def test_what_is_too_long_for_an_address_is_refused_with_words() -> None:
+    long = "x" * 100_000
+    async with (
+        scripted([]) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        for ask in (
+            client.runs.get(long),
+            client.runs.list(user=long),
+            client.agents.delete(long),
+            anext(client.runs.stream("run_1", after=None, types=[long])),
+            anext(client.users.export(long)),
+        ):
+            with pytest.raises(InvalidError, match=r"too long.*shorter ids and filters"):
+                await ask
+
+    assert server.asked == []
+
+
 async def test_streams_leave_room_for_requests_however_many_there_are() -> None:
     held: set[asyncio.StreamWriter] = set()
 

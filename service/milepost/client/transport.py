@@ -111,6 +111,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Return the decoded answer, or None for an empty one; `lines` is a body of JSON lines."""
+        place = _place(path, params)
         content = lines if body is None else as_json(body)
         media = None if content is None else JSON_LINES if body is None else JSON
         sent = {**_headers(method, media), **(headers or {})}
@@ -118,7 +119,7 @@ class Transport:
             error: MilepostError
             try:
                 async with self._http.stream(
-                    method, path, params=_sendable(params), content=content, headers=sent
+                    method, place, content=content, headers=sent
                 ) as answer:
                     if answer.is_success:
                         return await self._said(answer)
@@ -134,11 +135,14 @@ class Transport:
 
     async def lines(self, path: str) -> AsyncGenerator[Any, None]:
         """Yield what comes as JSON lines; where they break off, only the caller can begin anew."""
+        place = _place(path)
         for failures in itertools.count(1):
             error: MilepostError
             has_begun = False
             try:
-                async with self._http.stream("GET", path, headers={"Accept": JSON_LINES}) as answer:
+                async with self._http.stream(
+                    "GET", place, headers={"Accept": JSON_LINES}
+                ) as answer:
                     if not answer.is_success:
                         raise await problem_of(answer)
                     await self._require(JSON_LINES, answer)
@@ -170,9 +174,8 @@ class Transport:
         Iterating raises `httpx2.RequestError` when the connection breaks.
         """
         async with self._http.sse(
-            path,
-            params=_sendable(params),
-            headers={} if last_event_id is None else {"Last-Event-ID": last_event_id},
+            _place(path, params),
+            headers=_going_on(last_event_id),
             timeout=httpx2.Timeout(SILENCE_S_MAX, connect=CONNECT_S),
             max_event_size=EVENT_BYTES_MAX,
         ) as source:
@@ -301,7 +304,7 @@ def quoted(name: str) -> str:
 
     Raises `InvalidError` for what can be none: a path has its dots taken out on the way.
     """
-    if name in {"", ".", ".."}:
+    if name in {"", ".", ".."} or not _is_text(name):
         raise InvalidError(f"{name!r} is no name and no id of anything")
     return quote(name, safe="")
 
@@ -349,8 +352,35 @@ def _headers(method: str, media: str | None) -> dict[str, str]:
     return headers
 
 
-def _sendable(params: Params | None) -> dict[str, str]:
-    return {name: _text(value) for name, value in (params or {}).items() if value is not None}
+def _going_on(last_event_id: str | None) -> dict[str, str]:
+    """Return the header that names the last event seen. Raises `InvalidError` for what is none."""
+    if last_event_id is None:
+        return {}
+    if not (last_event_id.isascii() and last_event_id.isprintable()):
+        raise InvalidError(f"{last_event_id!r} is the id of no event")
+    return {"Last-Event-ID": last_event_id}
+
+
+def _place(path: str, params: Params | None = None) -> httpx2.URL:
+    """Return a path with its query. Raises `InvalidError` for what no address can hold."""
+    query = {name: _text(value) for name, value in (params or {}).items() if value is not None}
+    if not all(_is_text(word) for pair in query.items() for word in pair):
+        raise InvalidError(f"this is asked for by what is no text: {query!r:.{SHOWN_MAX}}")
+    try:
+        return httpx2.URL(path, params=query) if query else httpx2.URL(path)
+    except httpx2.InvalidURL as error:
+        raise InvalidError(
+            f"what is asked for is too long for an address ({error}); give shorter ids and filters"
+        ) from error
+
+
+def _is_text(word: str) -> bool:
+    """Say whether this can be written down: half of a character's pair cannot."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text(value: object) -> str:
