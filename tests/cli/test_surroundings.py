@@ -51,6 +51,33 @@ def test_a_command_without_an_input_says_that_nothing_is_piped_in(tmp_path: Path
     assert "Traceback" not in complaint
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_what_is_piped_in_is_utf_8_whatever_the_terminal_is(tmp_path: Path, mark: bytes) -> None:
+    (tmp_path / "piped").write_bytes(mark + b'"\xc3\xa9"\nno item')
+
+    with (tmp_path / "piped").open() as piped:
+        code, complaint = ended(
+            tmp_path,
+            ["env", "PYTHONIOENCODING=ascii", *command("batches", "create", "demo", "-")],
+            stdin=piped,
+        )
+
+    assert code == MISCONFIGURED
+    assert "line 2 of - is not JSON" in complaint
+
+
+@pytest.mark.parametrize("file", ["-", "piped"])
+def test_what_is_no_utf_8_is_said_so(tmp_path: Path, file: str) -> None:
+    (tmp_path / "piped").write_bytes(b"\xff\xfe")
+
+    with (tmp_path / "piped").open() as piped:
+        words = command("batches", "create", "demo", file)
+        code, complaint = ended(tmp_path, words, stdin=piped)
+
+    assert code == MISCONFIGURED
+    assert f"{file} cannot be read: 'utf-8' codec can't decode" in complaint
+
+
 def test_a_folder_that_is_gone_is_named_as_the_trouble(tmp_path: Path) -> None:
     words = ["sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; "$@"', "sh"]
 

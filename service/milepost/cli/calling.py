@@ -48,13 +48,12 @@ def pairs(words: Sequence[str]) -> dict[str, str]:
 
 
 def text_of(file: str) -> str:
-    """Return what is in a file, or what is piped in for `-`."""
+    """Return what is in a file, or what is piped in for `-`: UTF-8, with or without its mark."""
     if file == "-" and sys.stdin is None:
         raise typer.BadParameter("nothing is piped in, as - would have it")
     try:
-        if file == "-":
-            return sys.stdin.read()
-        return Path(file).read_text(encoding="utf-8")
+        read = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return read.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from error
 
