@@ -55,3 +55,13 @@ async def test_a_list_of_somebody_elses_things_ends_in_one_line(words: str, tmp_
 
     assert "is no Milepost server: " in said.complaint
     assert (said.code, said.out) == (FAILED, "")
+
+
+async def test_what_somebody_else_says_is_no_command_to_the_terminal(tmp_path: Path) -> None:
+    refusal = {"code": "gone", "detail": "gone\x1b[2J\u2028to \x9b1A"}
+
+    async with scripted([answer("410 Gone", refusal)]) as server:
+        at = {"MILEPOST_BASE_URL": server.base_url}
+        said = await asyncio.to_thread(typed, tmp_path, "runs", "get", "x", **at)
+
+    assert said.complaint == r"gone\x1b[2J to \x9b1A"

@@ -17,6 +17,7 @@ from milepost.cli.garbage import none_expected
 from milepost.cli.key_commands import app as keys
 from milepost.cli.memories import app as memories
 from milepost.cli.policies import grants, policies
+from milepost.cli.printing import legible
 from milepost.cli.retention import app as retention
 from milepost.cli.runs import app as runs
 from milepost.cli.schedules import app as schedules
@@ -80,7 +81,7 @@ def main() -> None:
         _require_text(sys.argv[1:])
         app()
     except MilepostError as error:
-        typer.echo(f"milepost: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"milepost: {legible(' '.join(str(error).split()))}", err=True)
         sys.exit(MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED)
     except OSError as error:
         if error.errno not in _UNWRITABLE or error.filename is not None:
