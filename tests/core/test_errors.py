@@ -1,5 +1,11 @@
 """Errors: a stable code each, and whether trying again may help."""
 
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
 from milepost.core.errors import (
     ApiError,
     FencedError,
@@ -54,3 +60,19 @@ def test_no_two_errors_mean_the_same() -> None:
     own = [kind.code for kind in ours if "code" in vars(kind)]
 
     assert len(own) == len(set(own))
+
+
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiError({"code": "run_over", "detail": "it is over", "request_id": "r"}, status=409),
+        ProviderError("slow down", code="provider_rate_limited", retry_after_s=3, status=429),
+        UnavailableError("away", code="unreachable"),
+    ],
+)
+def test_an_error_comes_whole_out_of_another_process(error: MilepostError, again: Any) -> None:
+    told = again(error)
+
+    assert type(told) is type(error)
+    assert (str(told), vars(told)) == (str(error), vars(error))

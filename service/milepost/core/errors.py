@@ -37,6 +37,15 @@ class MilepostError(Exception):
         if code is not None:
             self.code = code
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Go through a pickle as what it says: pools of processes bring errors so."""
+        return _as_it_was, (type(self), self.args), vars(self)
+
+
+def _as_it_was(kind: type[MilepostError], args: tuple[object, ...]) -> MilepostError:
+    """Return an error without making it anew, for which its message alone does not do."""
+    return kind.__new__(kind, *args)
+
 
 class InvalidError(MilepostError):
     """What was sent cannot be accepted. `pointer` is the JSON pointer of the culprit, if one is."""
