@@ -4,12 +4,9 @@ import asyncio
 import contextlib
 import gc
 import os
-import select
-import signal
 import threading
-import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,8 +16,7 @@ from milepost.agent.loop_thread import LoopThread, run_here
 from milepost.agent.per_loop import PerLoop
 from milepost.providers.scripted import calling, saying
 from tests.agent.making import add, adding, agent, echo, function_agent, process_id
-
-FORK_S = 10.0
+from tests.forks import in_a_fork
 
 
 class Door:
@@ -173,26 +169,6 @@ def test_an_agent_that_is_gone_leaves_no_idle_threads() -> None:
     for each in own:
         each.join(5)
     assert [each for each in own if each.is_alive()] == []
-
-
-def in_a_fork(work: Callable[[], str]) -> str:
-    """Return what the work returns in a fork of this process."""
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Later Pythons warn of any fork.
-        child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            os.write(writing, work().encode())
-        os._exit(0)
-    os.close(writing)
-    try:
-        has_said, _, _ = select.select([reading], [], [], FORK_S)
-        return os.read(reading, 100).decode() if has_said else "It hangs."
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(reading)
 
 
 @pytest.mark.parametrize("kept", [False, True])

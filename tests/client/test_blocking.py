@@ -12,6 +12,7 @@ from milepost.client import BlockingMilepost
 from milepost.client.blocking import _Stream
 from milepost.core.errors import ApiError
 from tests.client.conftest import EAGER
+from tests.forks import in_a_fork
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -223,3 +224,21 @@ async def test_who_was_interrupted_is_not_told_of_the_close_as_well() -> None:
 async def nothing_ever() -> AsyncGenerator[int, None]:
     await asyncio.Event().wait()
     yield 1
+
+
+def refused(milepost: BlockingMilepost) -> str:
+    with milepost, pytest.raises(RuntimeError) as caught:
+        milepost.runs.list()
+    with pytest.raises(RuntimeError):
+        next(milepost.runs.stream("run_1"))
+    return str(caught.value)
+
+
+async def test_a_fork_is_told_to_make_a_client_of_its_own_and_does_not_hang(base_url: str) -> None:
+    with BlockingMilepost(base_url, patience=EAGER) as milepost:
+        milepost.runs.list()
+
+        said = in_a_fork(lambda: refused(milepost))
+
+        assert said == "this client was made before its process forked; make a new one in the fork"
+        milepost.runs.list()

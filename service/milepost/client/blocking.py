@@ -1,6 +1,7 @@
 """The same client for code without an event loop: every call runs the asynchronous one."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
@@ -40,11 +41,17 @@ class _Loop:
         self._calls: set[Future[Any]] = set()
         self.streams: set[_Stream[Any]] = set()
         self._begun: set[asyncio.Task[None]] = set()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._live, name="milepost-client", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns; who is interrupted while waiting interrupts it."""
+        if self._is_forked():
+            work.close()
+            raise RuntimeError(
+                "this client was made before its process forked; make a new one in the fork"
+            )
         with self._gate:
             if self._end is not None:
                 work.close()
@@ -61,6 +68,8 @@ class _Loop:
 
     def leave(self, stream: "_Stream[Any]") -> None:
         """Close a stream, unless its client was closed, which closes it."""
+        if self._is_forked():
+            return
         if threading.current_thread() is self._thread:
             # Garbage is found wherever memory is asked for, and here nobody else could close it.
             if stream in self.streams:
@@ -76,6 +85,9 @@ class _Loop:
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Cut off who waits, close the streams, do the last work, and stop the thread; once."""
+        if self._is_forked():
+            last.close()
+            return
         with self._gate:
             if self._end is None:
                 self._end = asyncio.run_coroutine_threadsafe(self._ended(last), self._loop)
@@ -83,6 +95,10 @@ class _Loop:
                 last.close()
         self._end.result()
         self._thread.join()
+
+    def _is_forked(self) -> bool:
+        """Say whether this is a fork, which has the loop but no thread that runs it."""
+        return os.getpid() != self._process
 
     async def _ended(self, last: Coroutine[Any, Any, None]) -> None:
         try:
