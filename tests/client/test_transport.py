@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -566,3 +566,36 @@ async def test_nobody_there_is_said_so() -> None:
     async with Milepost(server.base_url, patience=Patience(tries_max=1)) as client:
         with pytest.raises(UnavailableError, match="no answer from http"):
             await client.runs.get("run_1")
+
+
+async def test_a_client_that_is_used_on_two_event_loops_says_so() -> None:
+    async with (
+        scripted([answer("200 OK", RUN)] * 2) as server,
+        Milepost(server.base_url, patience=EAGER) as client,
+    ):
+        await client.runs.get("run_1")
+        for ask in (client.runs.get("run_1"), anext(client.runs.stream("run_1"))):
+            with pytest.raises(RuntimeError, match="connections are on another event loop; make"):
+                await asyncio.to_thread(asyncio.run, alone(ask))
+        await client.runs.get("run_1")
+
+    assert len(server.asked) == 2
+
+
+async def alone(ask: Awaitable[object]) -> object:
+    """Wait for an answer on whichever event loop this is."""
+    return await ask
+
+
+async def test_a_client_that_was_closed_says_so() -> None:
+    async with scripted([]) as server:
+        client = Milepost(server.base_url, patience=EAGER)
+        await client.aclose()
+
+        for ask in (
+            client.runs.get("run_1"),
+            anext(client.runs.stream("run_1")),
+            anext(client.users.export("ann")),
+        ):
+            with pytest.raises(RuntimeError, match="this client was closed; make a new one"):
+                await ask

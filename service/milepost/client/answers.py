@@ -1,5 +1,6 @@
 """Reading an answer, which may be of somebody else, and then may have no end."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -54,6 +55,20 @@ async def beginning_of(answer: httpx2.Response) -> bytes:
         if len(said) >= REFUSAL_BYTES_MAX:
             break
     return said[:REFUSAL_BYTES_MAX]
+
+
+async def lines_of(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield lines as JSON parts them: text in it may have other characters that end a line.
+
+    Raises `httpx2.RequestError` where the last one has no end, so that it may be half of one.
+    """
+    rest = b""
+    async for piece in answer.aiter_bytes():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        raise httpx2.RemoteProtocolError("the answer ends in the middle of a line")
 
 
 def media_of(answer: httpx2.Response) -> str:

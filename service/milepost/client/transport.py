@@ -18,12 +18,14 @@ import orjson
 from milepost.client.answers import (
     NOT_A_PROBLEM,
     beginning_of,
+    lines_of,
     media_of,
     object_of,
     problem_of,
     text_of,
 )
 from milepost.client.foreign import SHOWN_MAX, no_milepost
+from milepost.client.one_loop import OneLoop
 from milepost.client.patience import Patience
 from milepost.core.errors import (
     ApiError,
@@ -63,6 +65,7 @@ class Transport:
         self.base_url = base_url
         self.patience = patience
         headers = _authorization(api_key)
+        self._loop = OneLoop()
         try:
             self._http = httpx2.AsyncClient(
                 base_url=base_url,
@@ -116,6 +119,7 @@ class Transport:
         media = None if content is None else JSON_LINES if body is None else JSON
         sent = {**_headers(method, media), **(headers or {})}
         for failures in itertools.count(1):
+            self._require_open()
             error: MilepostError
             try:
                 async with self._http.stream(
@@ -137,6 +141,7 @@ class Transport:
         """Yield what comes as JSON lines; where they break off, only the caller can begin anew."""
         place = _place(path)
         for failures in itertools.count(1):
+            self._require_open()
             error: MilepostError
             has_begun = False
             try:
@@ -147,7 +152,7 @@ class Transport:
                         raise await problem_of(answer)
                     await self._require(JSON_LINES, answer)
                     has_begun = True
-                    async for line in _lines_of(answer):
+                    async for line in lines_of(answer):
                         yield self._line(line)
             except httpx2.RequestError as lost:
                 error, repeatable = self.unreachable(lost), not has_begun
@@ -173,6 +178,7 @@ class Transport:
 
         Iterating raises `httpx2.RequestError` when the connection breaks.
         """
+        self._require_open()
         async with self._http.sse(
             _place(path, params),
             headers=_going_on(last_event_id),
@@ -187,6 +193,12 @@ class Transport:
             await self._require(EVENT_STREAM, source.response)
             source.response.encoding = "utf-8"  # As all such streams, whatever a proxy says of it.
             yield aiter(source)
+
+    def _require_open(self) -> None:
+        """Raise `RuntimeError` where there are no connections for what is asked."""
+        if self._http.is_closed:
+            raise RuntimeError("this client was closed; make a new one")
+        self._loop.require()
 
     async def _require(self, media: str, answer: httpx2.Response) -> None:
         """Raise `ApiError` where somebody else answers with something else."""
@@ -265,20 +277,6 @@ def _no_number_in(value: object) -> float | None:
         case _:
             return None
     return next((found for each in within if (found := _no_number_in(each)) is not None), None)
-
-
-async def _lines_of(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield lines as JSON parts them: text in it may have other characters that end a line.
-
-    Raises `httpx2.RequestError` where the last one has no end, so that it may be half of one.
-    """
-    rest = b""
-    async for piece in answer.aiter_bytes():
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            yield line
-    if rest:
-        raise httpx2.RemoteProtocolError("the answer ends in the middle of a line")
 
 
 def tell_of_trouble(error: MilepostError) -> None:
