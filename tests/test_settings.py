@@ -59,6 +59,9 @@ def test_a_vendors_own_name_is_read_and_has_a_flag(monkeypatch: pytest.MonkeyPat
         ("otlp_endpoint", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT.*write it as in https:"),
         ("openai_base_url", "localhost:8080", "OPENAI_BASE_URL.*write it as in https:"),
         ("base_url", "localhost:8000", "MILEPOST_BASE_URL.*write it as in https:"),
+        ("base_url", "http://[::1", "MILEPOST_BASE_URL.*write it as in https:"),
+        ("public_url", "http://agents.example.com:99999", "MILEPOST_PUBLIC_URL.*write it as in"),
+        ("otlp_endpoint", "http://:4318", "OTEL_EXPORTER_OTLP_ENDPOINT.*write it as in https:"),
         ("capture_content", "maybe", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"),
     ],
 )

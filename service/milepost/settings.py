@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_core import PydanticCustomError
@@ -18,12 +19,20 @@ _WEB = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 
 
 def _web(given: str) -> str:
-    if not _WEB.fullmatch(given):
+    if not _WEB.fullmatch(given) or not _names_a_host(given):
         raise PydanticCustomError(
             "web_address",
             "it is no address that paths can follow; write it as in https://agents.example.com",
         )
     return given
+
+
+def _names_a_host(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # Half of an IPv6 address, or a port beyond all ports.
+        return False
 
 
 WebAddress = Annotated[str, AfterValidator(_web)]
