@@ -41,7 +41,17 @@ def test_no_password_is_shown(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["mysql://localhost/x", "sqlite://", "sqlite:///", "milepost.db", "", "sqlite:///:memory:"],
+    [
+        "mysql://localhost/x",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:////",
+        "sqlite:///.",
+        "sqlite:///x/..",
+        "milepost.db",
+        "",
+        "sqlite:///:memory:",
+    ],
 )
 def test_anything_else_is_refused_with_what_would_do(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"sqlite:///path|name a file"):

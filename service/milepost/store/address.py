@@ -54,10 +54,12 @@ Address = SqliteAddress | PostgresAddress
 def parse_address(url: str) -> Address:
     """Return the database's address; raise `ConfigurationError` for one of another kind."""
     if url.startswith("sqlite:///") and url != "sqlite:///":
-        path = url.removeprefix("sqlite:///")
-        if path == ":memory:":
+        path = Path(url.removeprefix("sqlite:///"))
+        if path.name == ":memory:":
             raise ConfigurationError("an in-memory database forgets everything: name a file")
-        return SqliteAddress(Path(path))
+        if path.name in {"", ".."}:
+            raise ConfigurationError(f"{path} is a folder; name a file for the database")
+        return SqliteAddress(path)
     for scheme in _POSTGRES:
         if url.startswith(scheme):
             return _postgres("postgresql://" + url.removeprefix(scheme))
