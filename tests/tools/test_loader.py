@@ -128,6 +128,9 @@ def test_who_interrupts_a_file_that_loads_ends_the_process(tmp_path: Path) -> No
     [
         ("nowhere.py", "there is no file nowhere.py"),
         ("./nowhere", "there is no folder nowhere"),
+        ("x" * 300, "x cannot be loaded: File name too long; name a module, a file that ends"),
+        ("x" * 300 + ".py", "x.py cannot be loaded: File name too long; name a module, a file"),
+        ("./" + "x" * 300, "x cannot be loaded: File name too long; name a module, a file"),
         ("milepost.nowhere", "there is no module 'milepost.nowhere'"),
         ("no_such_package.tools", "there is no module 'no_such_package.tools'"),
     ],

@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,11 +62,22 @@ def _is_module(spec: str) -> bool:
     path = Path(spec)
     if path.suffix == ".py" or "/" in spec or "\\" in spec:
         return False
-    return not path.is_dir() or (path / "__init__.py").exists()
+    return not _there(path, Path.is_dir) or _there(path / "__init__.py", Path.exists)
+
+
+def _there(path: Path, is_kind: Callable[[Path], bool]) -> bool:
+    """Say whether there is such a path; a name may be too long, or a folder of it not ours."""
+    try:
+        return is_kind(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be loaded: {error.strerror};"
+            " name a module, a file that ends in .py, or a folder"
+        ) from error
 
 
 def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    if not _there(folder, Path.is_dir):
         raise ConfigurationError(f"there is no folder {folder} to load")
     return sorted(file for file in folder.glob("*.py") if not file.name.startswith("_"))
 
@@ -88,7 +99,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    if not _there(path, Path.is_file):
         raise ConfigurationError(f"there is no file {path} to load")
     name = _module_name(path)
     specification, loader = specification_of(name, path)
