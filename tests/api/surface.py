@@ -273,16 +273,25 @@ async def stocked(client: httpx2.AsyncClient) -> dict[str, str]:
     }
 
 
+async def stored(client: httpx2.AsyncClient) -> dict[str, Any]:
+    """Return what changes would be seen in."""
+    lists = ("agents", "runs", "sessions", "approvals", "keys", "secrets", "audit")
+    return {name: (await client.get(f"/v1/{name}?limit=100")).json() for name in lists}
+
+
 async def call(
-    client: httpx2.AsyncClient, endpoint: Endpoint, things: Mapping[str, str]
+    client: httpx2.AsyncClient,
+    endpoint: Endpoint,
+    things: Mapping[str, str],
+    headers: Mapping[str, str] | None = None,
 ) -> httpx2.Response:
     """Call an endpoint on these things with the body that it takes."""
     path = endpoint.path_to(things)
     if endpoint.path == ENDLESS:
         return await _begun(client, path)
     if endpoint.body is None:
-        return await client.request(endpoint.method, path)
-    return await client.request(endpoint.method, path, json=endpoint.body)
+        return await client.request(endpoint.method, path, headers=headers)
+    return await client.request(endpoint.method, path, json=endpoint.body, headers=headers)
 
 
 ENDLESS = "/v1/approvals/events"

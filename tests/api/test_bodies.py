@@ -19,7 +19,7 @@ from milepost.core.errors import InvalidError
 from milepost.runtime.agent_spec import AgentSpec
 from tests.api.making import a_schedule, an_agent, made, refusal
 from tests.api.serving import Service
-from tests.api.surface import SURFACE, Endpoint, stocked
+from tests.api.surface import SURFACE, Endpoint, stocked, stored
 
 TAKE_BODIES = [endpoint for endpoint in SURFACE if endpoint.body is not None]
 LARGER = {"/v1/session_imports": IMPORT_BYTES_MAX}
@@ -57,12 +57,6 @@ def a_request(*parts: bytes, headers: dict[str, str] | None = None) -> Request:
 async def things(client: httpx2.AsyncClient) -> dict[str, str]:
     """One of everything, so that only the body can be what is wrong."""
     return await stocked(client)
-
-
-async def stored(client: httpx2.AsyncClient) -> dict[str, Any]:
-    """Return all that bodies could have changed."""
-    lists = ("agents", "runs", "sessions", "approvals", "keys", "secrets", "audit")
-    return {name: (await client.get(f"/v1/{name}?limit=100")).json() for name in lists}
 
 
 async def send(

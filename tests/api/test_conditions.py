@@ -6,7 +6,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.making import a_budget, a_schedule, a_webhook, an_agent, made
+from tests.api.making import a_budget, a_schedule, a_webhook, an_agent, made, refusal
+from tests.api.surface import SURFACE, Endpoint, call, stocked, stored
+from tests.contract import CONTRACT
 
 RIVALS = 12
 
@@ -49,3 +51,65 @@ async def test_of_changes_at_once_that_mean_the_same_version_one_is_made(
     statuses = sorted([answer.status_code for answer in await asyncio.gather(*changes)])
 
     assert statuses == [200] + [412] * (RIVALS - 1)
+
+
+CHANGES = [endpoint for endpoint in SURFACE if endpoint.method not in {"GET", "HEAD"}]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"if-match": '"of nothing"'}, {"if-match": '"9", "8"'}, {"if-none-match": "*"}],
+    ids=lambda headers: " ".join(*headers.items()),
+)
+async def test_no_change_is_made_under_a_condition_that_nobody_compares(
+    client: httpx2.AsyncClient, headers: dict[str, str]
+) -> None:
+    """Whoever sends one relies on it: a rival's change would be overwritten unseen."""
+    things = await stocked(client)
+    before = await stored(client)
+
+    for endpoint in CHANGES:
+        answer = await call(client, endpoint, things, headers)
+        assert (str(endpoint), *refusal(answer)) == (str(endpoint), 412, "precondition_failed")
+
+    assert await stored(client) == before
+
+
+async def test_versions_are_compared_exactly_where_the_contract_takes_them(
+    client: httpx2.AsyncClient,
+) -> None:
+    things = await stocked(client)
+
+    for endpoint in CHANGES:
+        answer = await call(client, endpoint, things, {"if-match": '"of nothing"'})
+        compared = "has the ETag" in answer.json()["detail"]
+        assert (str(endpoint), compared) == (str(endpoint), takes_versions(endpoint))
+
+
+def takes_versions(endpoint: Endpoint) -> bool:
+    """Say whether the contract lists `If-Match` there."""
+    operation = CONTRACT["paths"][endpoint.path][endpoint.method.lower()]
+    named = (each.get("$ref", "") for each in operation.get("parameters", ()))
+    return "#/components/parameters/IfMatch" in named
+
+
+async def test_any_version_is_meant_where_there_are_none(client: httpx2.AsyncClient) -> None:
+    run = await client.post(
+        "/v1/runs", json={"agent": "demo", "input": "hello"}, headers={"if-match": "*"}
+    )
+
+    assert run.status_code == 202
+
+
+async def test_what_is_only_read_goes_by_no_condition_of_changes(
+    client: httpx2.AsyncClient,
+) -> None:
+    for name in ("if-match", "if-none-match"):
+        answer = await client.get("/v1/agents", headers={name: '"of nothing"'})
+        assert answer.status_code == 200
+
+
+async def test_what_nobody_serves_is_the_greater_mistake(client: httpx2.AsyncClient) -> None:
+    for path, fault in (("/v1/keys", "method_not_allowed"), ("/v1/nothing", "not_found")):
+        answer = await client.delete(path, headers={"if-match": '"1"'})
+        assert refusal(answer)[1] == fault

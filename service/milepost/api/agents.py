@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from milepost.api.access import Principal
 from milepost.api.bodies import parse, read_body, read_json
-from milepost.api.conditions import amend, etag, version_meant
+from milepost.api.conditions import amend, compares_versions, etag, version_meant
 from milepost.api.paging import allow, json_response, listed, metadata, moment_ms, page
 from milepost.api.replays import asked, earlier_of, once
 from milepost.api.requests import caller
@@ -101,6 +101,7 @@ class Agents:
         row = await self._find(caller(request, "runs:read"), request)
         return json_response(show_agent(row), headers={"ETag": etag(row)})
 
+    @compares_versions
     async def change(self, request: Request) -> Response:
         """Make the agent's next version: the fields that are named change, the others stay.
 
@@ -118,6 +119,7 @@ class Agents:
         )
         return json_response(show_agent(row), headers={"ETag": etag(row)})
 
+    @compares_versions
     async def delete(self, request: Request) -> Response:
         """Take an agent away from new runs; those made already go on and keep their version."""
         allow(request)

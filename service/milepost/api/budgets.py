@@ -13,7 +13,7 @@ from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
 from milepost.api.budgets_shown import show_bounds, show_budget, show_counter
-from milepost.api.conditions import amend, etag, version_meant
+from milepost.api.conditions import amend, compares_versions, etag, version_meant
 from milepost.api.paging import (
     LIMIT_DEFAULT,
     allow,
@@ -186,6 +186,7 @@ class Budgets:
         found = await self._present(row, stretch, words(request, "scope_value"))
         return listed(found, stretch, show_counter, lambda counter: counter.id)
 
+    @compares_versions
     async def change(self, request: Request) -> Response:
         """Give the budget other limits; what was spent in this period stays spent."""
         allow(request)
@@ -200,6 +201,7 @@ class Budgets:
         shown = show_budget(row, await self._named(principal))
         return json_response(shown, headers={"ETag": etag(row)})
 
+    @compares_versions
     async def delete(self, request: Request) -> Response:
         """Take a budget away, with all that was counted for it."""
         allow(request)

@@ -1,10 +1,11 @@
 """Versions as clients hold them: `ETag` says which one was read, `If-Match` which one is meant."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from milepost.core.errors import ConflictError
 from milepost.store.runs import StaleError
@@ -17,11 +18,36 @@ _ANY = "*"
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
 
 R = TypeVar("R", bound=Versioned)
+Act = TypeVar("Act", bound=Callable[..., Awaitable[Response]])
+
+_MARK = "compares_versions"
 
 
 def etag(row: Versioned) -> str:
     """Return the strong entity tag of this version."""
     return f'"{row.version}"'
+
+
+def compares_versions(act: Act) -> Act:
+    """Mark what compares `If-Match` with the version that it finds: nothing else may be sent it."""
+    setattr(act, _MARK, True)
+    return act
+
+
+def require_comparable(act: object, wanted: Mapping[bytes, bytes]) -> None:
+    """Raise the 412 of a change under a condition that the act would not look at.
+
+    Whoever sends one relies on it. What has no versions is there in any (RFC 9110, section 13.1.1).
+    """
+    if b"if-none-match" in wanted:
+        raise ConflictError(
+            "a change compares no If-None-Match; send it without", code="precondition_failed"
+        )
+    if wanted.get(b"if-match", b"*").strip() != b"*" and not hasattr(act, _MARK):
+        raise ConflictError(
+            "this has no versions that If-Match could mean; send it without",
+            code="precondition_failed",
+        )
 
 
 def version_meant(request: Request, row: Versioned) -> int | None:

@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from milepost.api.access import Access
 from milepost.api.bodies import has_body, require_none
 from milepost.api.bounded_http import ABORT
+from milepost.api.conditions import require_comparable
 from milepost.api.problems import problem, status_of
 from milepost.api.request_limit import RequestLimit
 from milepost.core.approvers import OPEN_ID
@@ -43,6 +44,9 @@ _PAGES_BELOW = "/console/"
 
 # What a body would say has no place there: it is in the path and the query.
 _BODILESS = frozenset({"GET", "HEAD", "DELETE"})
+
+_SAFE = frozenset({"GET", "HEAD"})
+_CONDITIONS = frozenset({b"if-match", b"if-none-match"})
 
 # A request has one of each (RFC 9110, section 5.3): of two, chance would say which is meant.
 _SINGLE = (b"host", b"authorization", b"content-type", b"idempotency-key", b"last-event-id")
@@ -93,6 +97,7 @@ class Edge:
             await self._require_access(scope, headers)
             _refuse_nul(scope["path"])
             await self._refuse_idle_body(scope, receive)
+            self._refuse_idle_condition(scope, headers)
             await self._router(scope, receive, named_send)
         except ClientDisconnect:
             return  # It left before it had said all: nobody is there to be answered.
@@ -131,6 +136,15 @@ class Edge:
             return
         if scope["path"].startswith("/v1/") and method in self._methods(scope).split(", "):
             await require_none(request)
+
+    def _refuse_idle_condition(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        """Raise the 412 of a change under a condition that nobody would look at."""
+        if scope["method"] in _SAFE or headers.keys().isdisjoint(_CONDITIONS):
+            return
+        for route in self._router.routes:
+            if isinstance(route, Route) and route.matches(scope)[0] is Match.FULL:
+                require_comparable(route.endpoint, headers)
+                return
 
     async def _require_still_valid(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Raise `UnauthorizedError` if the caller's key is valid no more: a stream may never end.

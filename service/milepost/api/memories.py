@@ -13,7 +13,7 @@ from milepost.api.accepting import JSON, LINES, accepted, headers_of_a_stream
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
-from milepost.api.conditions import amend, etag, version_meant
+from milepost.api.conditions import amend, compares_versions, etag, version_meant
 from milepost.api.gradual import GradualResponse
 from milepost.api.memories_shown import show_memory
 from milepost.api.paging import (
@@ -188,6 +188,7 @@ class Memories:
         row = await self._find(caller(request, "runs:read"), request)
         return json_response(show_memory(row), headers={"ETag": etag(row)})
 
+    @compares_versions
     async def put(self, request: Request) -> Response:
         """Correct a memory: what a person says of it stands, whatever is heard later."""
         allow(request)
@@ -200,6 +201,7 @@ class Memories:
         )
         return json_response(show_memory(row), headers={"ETag": etag(row)})
 
+    @compares_versions
     async def delete(self, request: Request) -> Response:
         """Forget a memory."""
         allow(request)

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, UserName, read_body
-from milepost.api.conditions import amend, etag
+from milepost.api.conditions import amend, compares_versions, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.replays import asked, keeping
 from milepost.api.requests import caller
@@ -98,6 +98,7 @@ class Policies:
         row = await self._row(caller(request, "runs:read"), request)
         return _shown(row)
 
+    @compares_versions
     async def put(self, request: Request) -> Response:
         """Put another policy in the place of the present one, as a whole."""
         allow(request)
@@ -112,6 +113,7 @@ class Policies:
         self._known.forget(principal.tenant)
         return _shown(row)
 
+    @compares_versions
     async def delete(self, request: Request) -> Response:
         """Remove the policy; what agents' own say holds on."""
         allow(request)

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
-from milepost.api.conditions import amend, etag
+from milepost.api.conditions import amend, compares_versions, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.requests import caller
 from milepost.live.frames import rfc3339_or_none
@@ -68,6 +68,7 @@ class Retention:
         principal = caller(request, "admin")
         return self._shown(await self._ports.store.read(retention.get(principal.tenant)))
 
+    @compares_versions
     async def put(self, request: Request) -> Response:
         """Put other rules in the place of the present ones, as a whole."""
         allow(request)

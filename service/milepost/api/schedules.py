@@ -9,7 +9,7 @@ from starlette.routing import Route
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import read_body
-from milepost.api.conditions import amend, etag, version_meant
+from milepost.api.conditions import amend, compares_versions, etag, version_meant
 from milepost.api.new_schedules import ScheduleChange, ScheduleCreate, edited, schedule_of, timed
 from milepost.api.paging import allow, flag, json_response, listed, metadata, page, words
 from milepost.api.replays import asked, once
@@ -77,6 +77,7 @@ class Schedules:
         allow(request)
         return _shown(await self._find(caller(request, "runs:read"), request))
 
+    @compares_versions
     async def change(self, request: Request) -> Response:
         """Change a schedule. Who says what it runs answers for its runs from then on."""
         allow(request)
@@ -90,6 +91,7 @@ class Schedules:
         self._ports.hub.ring(SCHEDULES_BELL)
         return _shown(row)
 
+    @compares_versions
     async def delete(self, request: Request) -> Response:
         """Forget a schedule; the runs that it made stay."""
         allow(request)

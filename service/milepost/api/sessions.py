@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from milepost.api.access import Principal
 from milepost.api.bodies import Body, read_body
-from milepost.api.conditions import amend, etag, version_meant
+from milepost.api.conditions import amend, compares_versions, etag, version_meant
 from milepost.api.new_sessions import SessionCreate, created, session_of
 from milepost.api.paging import (
     allow,
@@ -127,6 +127,7 @@ class Sessions:
         row = await self._find(caller(request, "runs:read"), request)
         return json_response(show_session(row), headers={"ETag": etag(row)})
 
+    @compares_versions
     async def change(self, request: Request) -> Response:
         """Give the session other terms, or put it away: an archived one takes no runs."""
         allow(request)
@@ -139,6 +140,7 @@ class Sessions:
         )
         return json_response(show_session(row), headers={"ETag": etag(row)})
 
+    @compares_versions
     async def delete(self, request: Request) -> Response:
         """Erase the session with its runs, and those that they started; their cost stays billed."""
         allow(request)

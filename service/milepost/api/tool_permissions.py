@@ -11,7 +11,7 @@ from starlette.routing import Route
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body
-from milepost.api.conditions import amend, etag
+from milepost.api.conditions import amend, compares_versions, etag
 from milepost.api.paging import allow, json_response
 from milepost.api.requests import caller
 from milepost.live.frames import rfc3339_or_none
@@ -77,6 +77,7 @@ class ToolPermissions:
         row = await self._ports.store.read(permissions.get(principal.tenant))
         return _shown(row, await self._toolsets.of(principal.tenant))
 
+    @compares_versions
     async def put(self, request: Request) -> Response:
         """Put another map in the place of the present one, as a whole."""
         allow(request)

@@ -15,7 +15,7 @@ from yarl import URL
 from milepost.api.access import Principal
 from milepost.api.acts import act_of
 from milepost.api.bodies import Body, read_body, read_optional
-from milepost.api.conditions import amend, etag, require_tag, version_meant
+from milepost.api.conditions import amend, compares_versions, etag, require_tag, version_meant
 from milepost.api.paging import (
     allow,
     choice,
@@ -149,6 +149,7 @@ class Webhooks:
         row = await self._find(caller(request, "admin"), request)
         return self._shown(row)
 
+    @compares_versions
     async def change(self, request: Request) -> Response:
         """Change a webhook, for what is sent from now on; to enable it is to try again."""
         allow(request)
@@ -165,6 +166,7 @@ class Webhooks:
         self._ports.hub.ring(OUTBOX_BELL)
         return self._shown(row)
 
+    @compares_versions
     async def delete(self, request: Request) -> Response:
         """Forget a webhook with all that was to be sent to it; its links are void."""
         allow(request)
@@ -176,6 +178,7 @@ class Webhooks:
         await self._ports.store.write(audit.written_down(work, act))
         return Response(status_code=204)
 
+    @compares_versions
     async def rotate(self, request: Request) -> Response:
         """Give the webhook another secret; for a while the former one signs, too."""
         allow(request)
