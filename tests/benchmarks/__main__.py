@@ -66,11 +66,14 @@ def bench(
 ) -> None:  # fmt: skip
     """Measure the stages of a plan, print each when it is done, and weigh idle streams."""
     _measure(amount.stages, amount.warm_up_runs, wanted, folder, model_url, database)
-    paced = folder / "paced"
-    paced.mkdir()
-    with systems.model(paced, plan.TOKEN_DELAY_MS) as paced_url:
-        print(f"with a model that says a token every {plan.TOKEN_DELAY_MS:g} ms:")
-        _measure(amount.paced, amount.warm_up_runs, wanted, paced, paced_url, database)
+    for number, (speech, stage) in enumerate(amount.spoken):
+        spoken = folder / f"spoken-{number}"
+        spoken.mkdir()
+        with systems.model(spoken, speech) as spoken_url:
+            print(
+                f"with a model that says {speech.tokens} tokens, one every {speech.delay_ms:g} ms:"
+            )
+            _measure((stage,), amount.warm_up_runs, wanted, spoken, spoken_url, database)
     for name in wanted:
         if name in ("bare", "logged"):
             continue

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 
+from tests.benchmarks.plan import AT_ONCE, Speech
 from tests.benchmarks.processes import (
     Running,
     child,
@@ -63,10 +64,10 @@ class Database:
 
 
 @contextmanager
-def model(folder: Path, token_delay_ms: float = 0) -> Iterator[str]:
-    """Serve the stub of a model; give its base URL. Without a delay it says all in one write."""
-    program = ["-m", "tests.stubs.openai_server", "--tokens", "20"]
-    with running([*program, "--token-delay-ms", str(token_delay_ms)], folder) as stub:
+def model(folder: Path, speech: Speech = AT_ONCE) -> Iterator[str]:
+    """Serve the stub of a model; give its base URL."""
+    program = ["-m", "tests.stubs.openai_server", "--tokens", str(speech.tokens)]
+    with running([*program, "--token-delay-ms", str(speech.delay_ms)], folder) as stub:
         yield f"{stub.url}/v1"
 
 

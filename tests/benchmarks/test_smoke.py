@@ -13,7 +13,7 @@ from tests.benchmarks import report, systems
 from tests.benchmarks.__main__ import bench
 from tests.benchmarks.comparison import compare, idle_stream_bytes, put
 from tests.benchmarks.load import percentile
-from tests.benchmarks.plan import TOKEN_DELAY_MS, Plan, Stage
+from tests.benchmarks.plan import LONGER, PACED, Plan, Stage
 from tests.benchmarks.profiles import tables
 from tests.benchmarks.systems import System
 
@@ -71,13 +71,15 @@ def test_a_loop_with_a_log_is_measured_beside_the_bare_one(
     assert kept == (RUNS, 6 * RUNS)
 
 
-def test_a_benchmark_asks_a_model_that_says_all_at_once_and_one_that_says_tokens_one_by_one(
+def test_a_benchmark_asks_a_model_that_says_all_at_once_and_those_that_say_tokens_one_by_one(
     tmp_path: Path, model_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench(Plan((STAGE,), RUNS, 0, paced=(STAGE,)), ["bare"], tmp_path, model_url, None)
+    spoken = ((PACED, STAGE), (LONGER, STAGE))
+    bench(Plan((STAGE,), RUNS, 0, spoken), ["bare"], tmp_path, model_url, None)
 
-    at_once, paced = capsys.readouterr().out.split(f"a token every {TOKEN_DELAY_MS:g} ms:")
-    assert at_once.count(systems.SHOWN["bare"]) == paced.count(systems.SHOWN["bare"]) == 1
+    tables = capsys.readouterr().out.split("with a model that says ")
+    assert [table.count(systems.SHOWN["bare"]) for table in tables] == [1, 1, 1]
+    assert [table.partition(" tokens")[0] for table in tables[1:]] == ["20", "100"]
 
 
 def test_idle_streams_are_weighed(milepost: System, tmp_path: Path) -> None:
