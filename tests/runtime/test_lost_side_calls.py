@@ -64,8 +64,11 @@ def test_who_hands_a_run_back_has_told_of_what_was_sent() -> None:
     assert lost(COMPRESSING, RunRetrying("drain"), RunResumed(2, "wrk_2", "drain")) == []
 
 
-def test_that_guardrails_look_at_a_call_does_not_say_that_a_model_does() -> None:
+def test_only_a_model_that_was_to_judge_a_call_is_lost() -> None:
     assert lost(ToolCallScreening("call_1_0"), DIED) == []
+    assert lost(ToolCallScreening("call_1_0", SMALL), DIED) == [
+        SideCallAborted("call_1_0/coherence", SMALL, UNKNOWN)
+    ]
 
 
 async def die(shop: Workshop, model: Held, drive: Any) -> None:
@@ -106,21 +109,21 @@ async def assert_counted(shop: Workshop, ended: RunCancelled | RunCompleted) -> 
 
 
 @pytest.mark.parametrize(
-    ("asks", "then", "subject", "model"),
+    ("asks", "then", "subject"),
     [
-        (shortened, [saying("Brief."), saying("Seen.")], "compressed", SMALL),
-        (judged, [saying(YES), saying("Seen.")], "coherence", "test/model"),
+        (shortened, [saying("Brief."), saying("Seen.")], "compressed"),
+        (judged, [saying(YES), saying("Seen.")], "coherence"),
     ],
 )
 async def test_a_model_that_a_dead_worker_had_asked_beside_is_counted_by_the_next(
-    shop: Workshop, asks: Any, then: list[Script], subject: str, model: str
+    shop: Workshop, asks: Any, then: list[Script], subject: str
 ) -> None:
     run = await stranded(shop, asks(SMALL))
 
     await shop.go_on(then, look_up, agent=shop.agent(look_up, **asks("test/model")))
 
     log = await shop.log(run.id)
-    assert of(log, SideCallAborted) == [SideCallAborted(f"call_1_0/{subject}", model, UNKNOWN)]
+    assert of(log, SideCallAborted) == [SideCallAborted(f"call_1_0/{subject}", SMALL, UNKNOWN)]
     [ended] = of(log, RunCompleted)
     assert ended.usage == ANSWERED + ANSWERED + ANSWERED + UNKNOWN
     await assert_counted(shop, ended)
@@ -147,16 +150,17 @@ async def test_a_summary_that_a_dead_worker_had_asked_for_is_counted_by_the_next
     assert of(log, RunCompleted)[0].usage == ANSWERED + ANSWERED + UNKNOWN
 
 
+@pytest.mark.parametrize(("asks", "subject"), [(shortened, "compressed"), (judged, "coherence")])
 async def test_a_model_that_a_dead_worker_had_asked_beside_is_counted_where_nobody_takes_the_run(
-    shop: Workshop,
+    shop: Workshop, asks: Any, subject: str
 ) -> None:
-    run = await stranded(shop, shortened(SMALL))
+    run = await stranded(shop, asks(SMALL))
 
     row = await shop.row(run.id)
     await end_run(shop.ports, row, lambda used: RunCancelled("ann", None, (), used))
 
     log = await shop.log(run.id)
     [ended] = of(log, RunCancelled)
-    assert of(log, SideCallAborted) == [COMPRESSED]
+    assert of(log, SideCallAborted) == [SideCallAborted(f"call_1_0/{subject}", SMALL, UNKNOWN)]
     assert ended.usage == ANSWERED + UNKNOWN
     await assert_counted(shop, ended)

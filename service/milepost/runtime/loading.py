@@ -37,7 +37,7 @@ async def load(claim: Claim, agent: Agent, means: Means) -> Journal:
     else:
         entries = await means.ports.store.entries(claim.tenant, claim.run_id, claim.head)
     state, event, worked = State(), None, WorkedTime()
-    lost = LostSideCalls(agent.guardrails.coherence if agent.guardrails else None)
+    lost = LostSideCalls()
     spans = SpanFold(
         claim.run_id,
         claim.trace_parent,

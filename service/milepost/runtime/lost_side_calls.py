@@ -5,16 +5,13 @@ from milepost.core.events import (
     MemorySummarized,
     MemorySummarizing,
     MemoryTrimmed,
-    RunForked,
     RunRetrying,
     SideCallAborted,
-    ToolCallRequested,
     ToolCallScreened,
     ToolCallScreening,
     ToolResultCompressed,
     ToolResultCompressing,
 )
-from milepost.core.guardrails import Coherence, looks_at
 from milepost.core.usage import UNKNOWN
 from milepost.runtime.subjects import of_judgement, of_short_form, of_summary
 
@@ -22,26 +19,19 @@ from milepost.runtime.subjects import of_judgement, of_short_form, of_summary
 class LostSideCalls:
     """Takes in a log; `told` are those of which it says that they were begun, and no more.
 
-    How far they were went with their worker, so that each may be billed. That guardrails look at a
-    call says nothing of a model: that is told by `coherence`, the agent's own, if it is at hand.
+    How far they were went with their worker, so that each may be billed.
     """
 
-    def __init__(self, coherence: Coherence | None = None) -> None:
-        self._coherence = coherence
-        self._tools: dict[str, str] = {}
+    def __init__(self) -> None:
         self._begun: dict[str, str] = {}
 
     def feed(self, event: Event) -> None:
         """Take the next event in."""
         match event:
-            case ToolCallRequested(call_id, name):
-                self._tools[call_id] = name
-            case RunForked(calls=calls):
-                self._tools |= {forked.call.id: forked.call.name for forked in calls}
             case MemorySummarizing(id=stretch_id, model=model):
                 self._begun[of_summary(stretch_id)] = model
-            case ToolCallScreening(call_id):
-                self._screen(call_id)
+            case ToolCallScreening(call_id, str(model)):
+                self._begun[of_judgement(call_id)] = model
             case ToolResultCompressing(call_id, model):
                 self._begun[of_short_form(call_id)] = model
             case RunRetrying():
@@ -52,11 +42,6 @@ class LostSideCalls:
     def told(self) -> list[SideCallAborted]:
         """Return what tells of each."""
         return [SideCallAborted(subject, model, UNKNOWN) for subject, model in self._begun.items()]
-
-    def _screen(self, call_id: str) -> None:
-        judge = self._coherence
-        if judge is not None and looks_at(judge.tools, self._tools.get(call_id)):
-            self._begun[of_judgement(call_id)] = judge.model
 
 
 def _ended_by(event: Event) -> str:

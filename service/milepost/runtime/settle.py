@@ -45,6 +45,7 @@ from milepost.core.events import (
     ToolCallStarted,
 )
 from milepost.core.evolve import evolve
+from milepost.core.guardrails import looks_at
 from milepost.core.json import Json
 from milepost.core.open_call import CallStatus
 from milepost.core.rulings import Rules
@@ -163,7 +164,7 @@ class Settling:
             case ScreenInput():
                 return (InputScreening(),)
             case ScreenCall(call):
-                return (ToolCallScreening(call.id),)
+                return (ToolCallScreening(call.id, self._judge_of(call.name)),)
             case CountCall(call):
                 return (ToolCallCounting(call.id),)
             case CheckCall(call):
@@ -174,6 +175,12 @@ class Settling:
                 return (_started(effect),)
             case CompressResult(opening=opening) | SummarizeHistory(opening):
                 return (opening,)
+
+    def _judge_of(self, tool: str) -> str | None:
+        """Return the model that the agent has judge calls of a tool."""
+        rails = self._agent.guardrails
+        judge = rails.coherence if rails else None
+        return judge.model if judge and looks_at(judge.tools, tool) else None
 
     def _happen(self, settlement: Settlement, event: Event, time_ms: int) -> None:
         settlement.happened.append(Stamped(event, time_ms))

@@ -42,10 +42,11 @@ class PolicyDecided:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallScreening:
-    """The agent's guardrails are about to look at a call."""
+    """The agent's guardrails are about to look at a call; `model` is to judge it, where one is."""
 
     type: ClassVar = "tool_call.screening"
     call_id: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
