@@ -71,7 +71,8 @@ class Spending:
         if agent.provider == direct.NAME:
             return await ask(request)  # Which is no model.
         models = (agent.model, *agent.fallbacks)
-        told = await self._model(message_id, models, request, ask, _used, asked)
+        with following(asked):
+            told = await self._model(message_id, models, request, ask, _used, asked)
         match told:
             case Refused(event, why):
                 aborted = MessageAborted(message_id, why, Failure(EXCEEDED, why))
@@ -120,7 +121,8 @@ class Spending:
             call.taken = used(result)
             return result
 
-        return await self._model(subject, (model,), request, noted, used, call.asked)
+        with following(call.asked):
+            return await self._model(subject, (model,), request, noted, used, call.asked)
 
     def told(self, subject: str) -> None:
         """Forget what was asked beside the conversation: an event tells of it."""
@@ -134,18 +136,6 @@ class Spending:
         return [SideCallAborted(subject, call.model, call.usage)]
 
     async def _model(
-        self,
-        subject: str,
-        models: Sequence[str],
-        request: ModelRequest,
-        ask: Ask[T],
-        used: Callable[[T], Usage],
-        asked: Asked,
-    ) -> T | Refused | Failure:
-        with following(asked):
-            return await self._afforded(subject, models, request, ask, used, asked)
-
-    async def _afforded(
         self,
         subject: str,
         models: Sequence[str],
