@@ -22,9 +22,14 @@ def collect_rarely() -> None:
 
 @contextmanager
 def none_expected() -> Iterator[None]:
-    """Look for none meanwhile: modules that are imported make none, and take a quarter longer."""
+    """Look for none meanwhile, nor later in what was made: for imports, which make what stays.
+
+    To look through all that `serve` imports takes 0.13 s a time, of 1.9 for its start, and would
+    free two megabytes: the classes that `slots` made others of.
+    """
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
