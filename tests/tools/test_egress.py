@@ -131,6 +131,18 @@ async def test_networks_and_addresses_can_be_allowed(allowed: str) -> None:
     assert found is expected
 
 
+@pytest.mark.parametrize("allowed", ["inside.example", "Inside.Example.", "inside", "bücher_1"])
+async def test_a_host_can_be_allowed_by_its_name(allowed: str) -> None:
+    async def inside(_host: str, _port: int) -> list[str]:
+        return ["10.0.0.1"]
+
+    guard = Guard([allowed], inside)
+
+    assert await guard.addresses(allowed, 80) == ["10.0.0.1"]
+    with pytest.raises(EgressError, match="no public address"):
+        await guard.addresses("other.example", 80)
+
+
 async def _judged(guard: Guard) -> bool:
     try:
         await guard.addresses("127.0.0.1", 80)
@@ -139,7 +151,10 @@ async def _judged(guard: Guard) -> bool:
     return True
 
 
-@pytest.mark.parametrize("allowed", ["http://x", "a b", "", "10.0.0.0/99", "ann@host"])
+@pytest.mark.parametrize(
+    "allowed",
+    ["http://x", "a b", "", "10.0.0.0/99", "ann@host", "*.internal.example", "***", "a..b"],
+)
 def test_what_is_neither_a_host_nor_a_network_cannot_be_allowed(allowed: str) -> None:
     with pytest.raises(ConfigurationError, match="neither a host nor a network"):
         Guard([allowed])

@@ -6,6 +6,7 @@ there is no second look-up that a hostile name server could answer differently (
 
 import asyncio
 import ipaddress
+import re
 import socket
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -48,6 +49,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CHUNK_BYTES = 65_536
+_HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
 # Not all that Python decodes: some of that is slow, raises, or is no encoding of text.
 _CHARSETS = frozenset(
     {
@@ -142,12 +144,12 @@ class Guard:
         try:
             self._networks.append(ipaddress.ip_network(named, strict=False))
         except ValueError:
-            if not named or set(named) & set("/:@? ") or URL.build(host=named).host != named:
+            if not _HOST.fullmatch(named):
                 raise ConfigurationError(
                     f"{named!r} is neither a host nor a network that tools could be allowed to"
-                    " reach; write it as in internal.example or 10.1.0.0/16"
+                    " reach; write it as in internal.example or 10.1.0.0/16, each host by itself"
                 ) from None
-            self._hosts.add(named)
+            self._hosts.add(named.rstrip("."))
 
     def _judge(self, host: str, address: Address) -> None:
         if host.lower().rstrip(".") in self._hosts:
