@@ -140,6 +140,13 @@ def test_what_is_not_there_is_a_configuration_error(spec: str, words: str) -> No
         load(spec)
 
 
+def test_a_file_of_another_kind_is_said_to_be_one(tmp_path: Path) -> None:
+    spec = write(tmp_path / "tools.txt", "")
+
+    with pytest.raises(ConfigurationError, match=r"tools\.txt is neither a folder nor a file that"):
+        load(spec)
+
+
 def test_a_module_that_misses_another_is_broken_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

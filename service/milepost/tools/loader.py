@@ -77,6 +77,10 @@ def _there(path: Path, is_kind: Callable[[Path], bool]) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
+    if _there(folder, Path.is_file):
+        raise ConfigurationError(
+            f"{folder} is neither a folder nor a file that ends in .py; name one of these"
+        )
     if not _there(folder, Path.is_dir):
         raise ConfigurationError(f"there is no folder {folder} to load")
     return sorted(file for file in folder.glob("*.py") if not file.name.startswith("_"))
