@@ -16,6 +16,7 @@ from milepost.core.errors import ConfigurationError
 PREFIX = "MILEPOST_"
 
 _WEB = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_HOST_AND_PORT = re.compile(r"[^/?#@\s]+:\d+")
 
 
 def _web(given: str) -> str:
@@ -23,6 +24,14 @@ def _web(given: str) -> str:
         raise PydanticCustomError(
             "web_address",
             "it is no address that paths can follow; write it as in https://agents.example.com",
+        )
+    return given
+
+
+def _host_and_port(given: str) -> str:
+    if not _HOST_AND_PORT.fullmatch(given) or not _names_a_host(f"//{given}"):
+        raise PydanticCustomError(
+            "host_and_port", "it is no host with a port; write it as in temporal.example:7233"
         )
     return given
 
@@ -36,6 +45,7 @@ def _names_a_host(address: str) -> bool:
 
 
 WebAddress = Annotated[str, AfterValidator(_web)]
+HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
 
 
 class Settings(BaseSettings):
@@ -142,7 +152,9 @@ class Settings(BaseSettings):
     dispatcher: Literal["sql", "temporal"] = Field(
         default="sql", description="who says which run is next: the queue itself, or Temporal"
     )
-    temporal_address: str = Field(default="127.0.0.1:7233", description="where Temporal answers")
+    temporal_address: HostAndPort = Field(
+        default="127.0.0.1:7233", description="where Temporal answers"
+    )
     temporal_namespace: str = Field(
         default="default", min_length=1, description="the namespace in Temporal"
     )

@@ -18,6 +18,7 @@ from tests.cli.typed import FAILED, MISCONFIGURED, typed
         (["--database-url", "postgresql://a:b@localhost:x/y"], "user:password@host:port/name"),
         (["--redis-url", "localhost"], "--redis-url (MILEPOST_REDIS_URL) cannot be 'localhost'"),
         (["--redis-url", "redis://localhost:x"], "write it as redis://host:port/0"),
+        (["--redis-url", "redis://localhost/cache"], "'cache' is no number of a database; write"),
         (["--host", "0.0.0.0"], "create one with `milepost keys create`, or bind to 127.0.0.1"),
         (["--tools", "nowhere.py"], "there is no file nowhere.py"),
         (["--guardrails", "nowhere.py"], "there is no file nowhere.py"),

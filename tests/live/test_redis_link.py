@@ -914,3 +914,34 @@ async def attempted(process: Process, times: int) -> None:
     process.link._tell = count  # type: ignore[method-assign]  # counts, and does the same
     await asyncio.wait_for(tried.wait(), TIMEOUT_S)
     process.link._tell = tell  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://127.0.0.1/cache", "'cache' is no number of a database"),
+        ("redis://127.0.0.1/1/2", "'1/2' is no number of a database"),
+        ("redis://127.0.0.1/-1", "'-1' is no number of a database"),
+        ("redis://127.0.0.1/0?colour=red", "unexpected keyword argument 'colour'"),
+        ("redis://127.0.0.1/0?db=one", "Invalid value for 'db'"),
+    ],
+)
+async def test_an_address_of_which_something_would_count_for_nothing_is_refused(
+    url: str, told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        RedisLink(url, Hub())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1",
+        "redis://127.0.0.1/",
+        "rediss://ann:sesame@127.0.0.1:6380/2",
+        "redis://127.0.0.1?db=3&client_name=milepost",
+        "unix:///run/redis.sock?db=1",
+    ],
+)
+async def test_an_address_of_which_all_counts_is_taken(url: str) -> None:
+    RedisLink(url, Hub())

@@ -5,11 +5,13 @@ processes, and events are found by polling.
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 from redis.asyncio import Redis
@@ -36,6 +38,7 @@ ANSWER_S_MAX = 2.0
 _LOST = (RedisError, OSError, RuntimeError, AttributeError, LookupError, TypeError, ValueError)
 
 _BELLS = "milepost:bells"
+_DATABASE = re.compile(r"/?[0-9]*")
 
 
 def _channel(run_id: str) -> str:
@@ -361,11 +364,23 @@ def _connect(url: str) -> Any:
     cancellation that comes in its midst, as `asyncio.wait_for` does before Python 3.12. Of
     maintenance it hears nothing: who listens for that is also given connections that have been
     closed, and what is said on one of those is lost.
+
+    Raises `ValueError` for an address of which something would count for nothing: the client takes
+    a database that is no number for the first, and an option that it does not know fails as if
+    Redis were away.
     """
-    return Redis.from_url(
+    address = urlsplit(url)
+    if address.scheme != "unix" and not _DATABASE.fullmatch(address.path):
+        raise ValueError(f"{address.path[1:]!r} is no number of a database")
+    redis: Any = Redis.from_url(
         url,
         socket_timeout=None,
         socket_connect_timeout=CONNECT_S_MAX,
         retry=Retry(NoBackoff(), 0),
         maint_notifications_config=MaintNotificationsConfig(enabled=False),
     )
+    try:
+        redis.connection_pool.make_connection()
+    except TypeError as error:
+        raise ValueError(f"of its options one is unknown ({error})") from error
+    return redis
