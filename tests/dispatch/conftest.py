@@ -38,7 +38,9 @@ def shared_temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempor
         server.launch()
         # In a thread: no test is to find the event loop gone that it is given.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, server.client()).result()
+            while not thread.submit(asyncio.run, server.stands()).result():
+                server.kill()
+                server.launch()
         yield server
     finally:
         server.kill()

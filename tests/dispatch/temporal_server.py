@@ -1,8 +1,10 @@
 """Temporal's development server as a process of its own, which a test may kill and start again."""
 
 import asyncio
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,12 @@ import pytest
 from temporalio.client import Client
 from temporalio.exceptions import TemporalError
 
-from tests.devservices import _die_with_parent, _free_port
+from tests.devservices import _die_with_parent
 
 START_S = 60.0
+# Below those that systems give to whoever asks for any, as the server does for its inner parts.
+PORTS = range(10_000, 32_000)
+_LOST = "address already in use"
 
 
 class TemporalServer:
@@ -26,7 +31,7 @@ class TemporalServer:
         self._program = program
         self._folder = folder
         self._limits = limits
-        self._ports = [_free_port() for _ in range(3)]
+        self._ports = _free_ports(3)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -34,10 +39,14 @@ class TemporalServer:
         """Where it answers, or would."""
         return f"127.0.0.1:{self._ports[0]}"
 
+    @property
+    def _log(self) -> Path:
+        return self._folder / "temporal.log"
+
     def launch(self) -> None:
         """Start it. It ends with the thread that does this, even if that is killed."""
         port, http, metrics = map(str, self._ports)
-        with (self._folder / "temporal.log").open("ab") as log:
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     *(self._program, "server", "start-dev", "--headless", "--log-level", "error"),
@@ -60,10 +69,25 @@ class TemporalServer:
     async def start(self) -> None:
         """Start it; return once it answers."""
         self.launch()
-        await self.client()
+        while not await self.stands():
+            self.kill()
+            self.launch()
+
+    async def stands(self) -> bool:
+        """Return once it answers; say whether it will go on.
+
+        It asks for a port for each of its inner parts some time before it listens there. Where
+        somebody else got one meanwhile, it dies, be it a moment after it has answered.
+        """
+        try:
+            await self.client()
+        except ConnectionError as error:
+            if _LOST not in str(error):
+                raise
+        return _LOST not in self._log.read_text()
 
     async def client(self) -> Client:
-        """Return a client, once the server answers."""
+        """Return a client, once the server answers. Raises `ConnectionError` if it has ended."""
         async with asyncio.timeout(START_S):
             while True:
                 try:
@@ -71,6 +95,8 @@ class TemporalServer:
                     async for _ in client.list_workflows(limit=1):
                         pass
                 except (TemporalError, RuntimeError):  # Not yet.
+                    if self._process is None or self._process.poll() is not None:
+                        raise ConnectionError(self._log.read_text()) from None
                     await asyncio.sleep(0.1)
                 else:
                     return client
@@ -81,6 +107,17 @@ class TemporalServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def _free_ports(count: int) -> list[int]:
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)):
+                found.append(port)
+        if len(found) == count:
+            break
+    return found
 
 
 def temporal_program() -> str:
