@@ -924,6 +924,8 @@ async def attempted(process: Process, times: int) -> None:
         ("redis://127.0.0.1/-1", "'-1' is no number of a database"),
         ("redis://127.0.0.1/0?colour=red", "unexpected keyword argument 'colour'"),
         ("redis://127.0.0.1/0?db=one", "Invalid value for 'db'"),
+        ("redis://127.0.0.1/0?protocol=9", "protocol must be either 2 or 3"),
+        ("rediss://127.0.0.1/0?ssl_cert_reqs=perhaps", "Certificate Requirements Flag: perhaps"),
     ],
 )
 async def test_an_address_of_which_something_would_count_for_nothing_is_refused(

@@ -366,8 +366,8 @@ def _connect(url: str) -> Any:
     closed, and what is said on one of those is lost.
 
     Raises `ValueError` for an address of which something would count for nothing: the client takes
-    a database that is no number for the first, and an option that it does not know fails as if
-    Redis were away.
+    a database that is no number for the first, and an option that cannot be fails as if Redis were
+    away.
     """
     address = urlsplit(url)
     if address.scheme != "unix" and not _DATABASE.fullmatch(address.path):
@@ -381,6 +381,6 @@ def _connect(url: str) -> Any:
     )
     try:
         redis.connection_pool.make_connection()
-    except TypeError as error:
-        raise ValueError(f"of its options one is unknown ({error})") from error
+    except (TypeError, RedisError) as error:
+        raise ValueError(f"one of its options cannot be: {error}") from error
     return redis
