@@ -35,12 +35,11 @@ def shared_temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempor
     """A server for tests that do it no harm."""
     server = TemporalServer(temporal_program(), tmp_path_factory.mktemp("temporal"))
     try:
-        server.launch()
         # In a thread: no test is to find the event loop gone that it is given.
         with ThreadPoolExecutor(1) as thread:
-            while not thread.submit(asyncio.run, server.stands()).result():
-                server.kill()
-                server.launch()
+            for _ in server.launches():
+                if thread.submit(asyncio.run, server.stands()).result():
+                    break
         yield server
     finally:
         server.kill()

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.devservices import _die_with_parent
 START_S = 60.0
 # Below those that systems give to whoever asks for any, as the server does for its inner parts.
 PORTS = range(10_000, 32_000)
-_LOST = "address already in use"
+LAUNCHES_MAX = 3
 
 
 class TemporalServer:
@@ -42,6 +43,14 @@ class TemporalServer:
     @property
     def _log(self) -> Path:
         return self._folder / "temporal.log"
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    @property
+    def _lost_a_port(self) -> bool:
+        return "address already in use" in self._log.read_text()
 
     def launch(self) -> None:
         """Start it. It ends with the thread that does this, even if that is killed."""
@@ -68,10 +77,17 @@ class TemporalServer:
 
     async def start(self) -> None:
         """Start it; return once it answers."""
-        self.launch()
-        while not await self.stands():
+        for _ in self.launches():
+            if await self.stands():
+                return
+
+    def launches(self) -> Iterator[None]:
+        """Start it, and each time that it is asked for again, start it anew."""
+        for _ in range(LAUNCHES_MAX):
             self.kill()
             self.launch()
+            yield
+        raise AssertionError(f"it lost a port each time: {self._log.read_text()}")
 
     async def stands(self) -> bool:
         """Return once it answers; say whether it will go on.
@@ -81,13 +97,13 @@ class TemporalServer:
         """
         try:
             await self.client()
-        except ConnectionError as error:
-            if _LOST not in str(error):
+        except ConnectionError:
+            if not self._lost_a_port:
                 raise
-        return _LOST not in self._log.read_text()
+        return not self._lost_a_port
 
     async def client(self) -> Client:
-        """Return a client, once the server answers. Raises `ConnectionError` if it has ended."""
+        """Return a client, once the server answers. Raises `ConnectionError` if it never will."""
         async with asyncio.timeout(START_S):
             while True:
                 try:
@@ -95,7 +111,7 @@ class TemporalServer:
                     async for _ in client.list_workflows(limit=1):
                         pass
                 except (TemporalError, RuntimeError):  # Not yet.
-                    if self._process is None or self._process.poll() is not None:
+                    if self._has_ended or self._lost_a_port:
                         raise ConnectionError(self._log.read_text()) from None
                     await asyncio.sleep(0.1)
                 else:
