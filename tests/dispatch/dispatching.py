@@ -71,8 +71,11 @@ async def by_temporal(
         on_change=answers,
     )
     async with temporal.connected():
-        async with asyncio.timeout(TIMEOUT_S):
-            await answers.yes.wait()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await answers.yes.wait()
+        except TimeoutError:
+            raise AssertionError(f"Temporal did not answer: {answers.error!r}") from None
         yield temporal
 
 
